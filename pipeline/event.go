@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// EventVersion is the schema version that admit.lua writes and DecodeEvent reads.
+const EventVersion = 1
+
+// Event is one accepted order on its way from the stream to Postgres.
+type Event struct {
+	Partition   Partition
+	EntryID     string // of the stream entry
+	SaleID      string
+	Sequence    int64
+	OrderID     string
+	Number      int64
+	UserID      string
+	Quantity    int
+	AcceptedAt  time.Time
+	TraceParent string // W3C trace context; empty when the request was not sampled
+}
+
+// DecodeEvent reads a stream entry. Its error names the first field that is missing or out of range; such an entry was
+// not written by admit.lua and can never be persisted.
+func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, error) {
+	d := decoder{fields: fields}
+	if v := d.integer("v", 1, 1<<31); d.err == nil && v != EventVersion {
+		return Event{}, fmt.Errorf("field v: schema version %d is not known, this build reads %d", v, EventVersion)
+	}
+	e := Event{
+		Partition:   p,
+		EntryID:     entryID,
+		SaleID:      d.text("s"),
+		Sequence:    d.integer("k", 1, 1<<53),
+		OrderID:     d.text("o"),
+		Number:      d.integer("n", 1, 1<<63-1),
+		UserID:      d.text("u"),
+		Quantity:    int(d.integer("q", 1, MaxQuantityLimit)),
+		AcceptedAt:  time.UnixMilli(d.integer("t", 1, 1<<48)).UTC(),
+		TraceParent: d.optional("tp"),
+	}
+	switch id, err := uuid.Parse(e.OrderID); {
+	case d.err != nil:
+		return Event{}, d.err
+	case err != nil || id.String() != e.OrderID:
+		return Event{}, fmt.Errorf("field o: %q is not a UUID", clip(e.OrderID))
+	case !ValidSaleID(e.SaleID):
+		return Event{}, fmt.Errorf("field s: %q is not a sale id", clip(e.SaleID))
+	}
+	if err := ValidateUserID(e.UserID); err != nil {
+		return Event{}, fmt.Errorf("field u: %w", err)
+	}
+	return e, nil
+}
+
+// decoder keeps the first error, so that the reading above stays a plain list.
+type decoder struct {
+	fields map[string]any
+	err    error
+}
+
+func (d *decoder) optional(name string) string {
+	s, _ := d.fields[name].(string)
+	return s
+}
+
+func (d *decoder) text(name string) string {
+	s, ok := d.fields[name].(string)
+	if !ok && d.err == nil {
+		d.err = fmt.Errorf("field %s is missing", name)
+	}
+	return s
+}
+
+func (d *decoder) integer(name string, least, most int64) int64 {
+	s := d.text(name)
+	if d.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < least || n > most {
+		d.err = fmt.Errorf("field %s: %q is not an integer from %d to %d", name, clip(s), least, most)
+	}
+	return n
+}
+
+// clip keeps error texts short whatever a stranger wrote into the stream.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

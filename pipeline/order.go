@@ -1,0 +1,46 @@
+package pipeline
+
+import "time"
+
+// OrderStatus is where an order stands.
+type OrderStatus string
+
+// The statuses. Queued is the stream's word: Postgres never holds it.
+const (
+	StatusQueued          OrderStatus = "queued"
+	StatusAwaitingPayment OrderStatus = "awaiting_payment"
+	StatusConfirmed       OrderStatus = "confirmed"
+	StatusPaid            OrderStatus = "paid"
+	StatusCancelled       OrderStatus = "cancelled"
+	StatusExpired         OrderStatus = "expired"
+	StatusRejected        OrderStatus = "rejected"
+	StatusRefundDue       OrderStatus = "refund_due"
+)
+
+// Live reports whether an order with this status holds stock and its buyer's slot.
+func (s OrderStatus) Live() bool {
+	switch s {
+	case StatusQueued, StatusAwaitingPayment, StatusConfirmed, StatusPaid:
+		return true
+	default:
+		return false
+	}
+}
+
+// Order is one accepted order as Postgres holds it (or, while queued, as the buyer's slot in Redis tells it).
+type Order struct {
+	SaleID      string
+	ID          string // UUIDv7
+	Number      int64  // the number that people read out
+	UserID      string
+	Quantity    int
+	Status      OrderStatus
+	Reason      string // why it was rejected; empty otherwise
+	Partition   Partition
+	Sequence    int64 // the sale's accept counter on that partition
+	AcceptedAt  time.Time
+	PersistedAt time.Time // zero while queued
+	PayBy       time.Time // zero where no payment is due
+	PaidAt      time.Time
+	ClosedAt    time.Time
+}

@@ -1,0 +1,146 @@
+package pipeline
+
+import (
+	"regexp"
+	"slices"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Limits of a sale and an order. Each is far above any honest use and low enough to keep every sum inside 64 bits and
+// every key and row small.
+const (
+	MaxStock         = 1 << 31 // units in one sale
+	MaxQuantityLimit = 1000    // units in one order, whatever the sale allows
+	MaxTitleBytes    = 200     // shown on pages
+	MaxUserIDBytes   = 128     // fits any UUID, ULID or OIDC subject in use
+	MaxPaymentWindow = 30 * 24 * time.Hour
+)
+
+// SaleState is what an operator has decided about a sale. Whether it is open also depends on its window, see Phase.
+type SaleState string
+
+// The states. Closed is final.
+const (
+	SaleActive SaleState = "active"
+	SalePaused SaleState = "paused"
+	SaleClosed SaleState = "closed"
+)
+
+// Sale is one item on sale: a stock, a window, and a limit per buyer.
+type Sale struct {
+	ID            string
+	Title         string
+	Total         int64 // units, 1..MaxStock
+	Sold          int64 // units in live orders that Postgres holds
+	MaxQuantity   int   // units per order, 1..MaxQuantityLimit
+	OpensAt       time.Time
+	ClosesAt      time.Time
+	PaymentWindow time.Duration // 0: an order is confirmed without payment
+	State         SaleState
+	Partitions    []Partition // where it is placed; at least one, never changed after creation
+	Version       int64       // counts every change of the definition, from 1
+	LoadedAt      time.Time   // when it was first put into Redis; zero before
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+}
+
+// Phase is the state that a buyer sees at an instant: scheduled, open, paused or closed.
+func (s *Sale) Phase(now time.Time) string {
+	switch {
+	case s.State == SaleClosed, !now.Before(s.ClosesAt):
+		return "closed"
+	case s.State == SalePaused:
+		return "paused"
+	case now.Before(s.OpensAt):
+		return "scheduled"
+	default:
+		return "open"
+	}
+}
+
+var saleIDPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+
+// ValidSaleID reports whether an id may name a sale: [a-z0-9][a-z0-9-]{0,63}.
+func ValidSaleID(id string) bool { return saleIDPattern.MatchString(id) }
+
+// ValidateUserID returns a KindInvalid error when an id can't name a buyer: empty, over MaxUserIDBytes, not UTF-8,
+// or with a brace, a space or an unprintable character (they would corrupt keys, logs and terminals).
+func ValidateUserID(id string) error {
+	switch {
+	case id == "":
+		return Errorf(KindInvalid, "user id is empty")
+	case len(id) > MaxUserIDBytes:
+		return Errorf(KindInvalid, "user id has %d bytes; at most %d are allowed", len(id), MaxUserIDBytes)
+	case !utf8.ValidString(id):
+		return Errorf(KindInvalid, "user id is not valid UTF-8")
+	}
+	for _, r := range id {
+		if r == '{' || r == '}' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			return Errorf(KindInvalid, "user id contains %q; braces, spaces and control characters are not allowed", r)
+		}
+	}
+	return nil
+}
+
+// Validate returns a KindInvalid error that names the first field of a new sale that breaks a rule.
+func (s *Sale) Validate() error {
+	switch {
+	case !ValidSaleID(s.ID):
+		return Errorf(KindInvalid, "sale id %q: use 1 to 64 characters of a-z, 0-9 and '-', not starting with '-'", s.ID)
+	case s.Title == "" || len(s.Title) > MaxTitleBytes || !utf8.ValidString(s.Title):
+		return Errorf(KindInvalid, "title: use 1 to %d bytes of UTF-8", MaxTitleBytes)
+	case hasControl(s.Title):
+		return Errorf(KindInvalid, "title: control characters are not allowed")
+	case s.Total < 1 || s.Total > MaxStock:
+		return Errorf(KindInvalid, "stock %d: use 1 to %d units", s.Total, MaxStock)
+	case s.MaxQuantity < 1 || s.MaxQuantity > MaxQuantityLimit:
+		return Errorf(KindInvalid, "max quantity %d: use 1 to %d units per order", s.MaxQuantity, MaxQuantityLimit)
+	case !s.ClosesAt.After(s.OpensAt):
+		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s",
+			s.ClosesAt.UTC().Format(time.RFC3339), s.OpensAt.UTC().Format(time.RFC3339))
+	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
+		return Errorf(KindInvalid, "payment window %s: use 0 (no payment) to %s", s.PaymentWindow, MaxPaymentWindow)
+	}
+	return nil
+}
+
+func hasControl(s string) bool {
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// PlaceSale chooses the partition of a new sale by its id, so that sales spread evenly and anybody can tell where one is.
+func PlaceSale(saleID string, partitions int) []Partition {
+	return []Partition{Partition(xxhash.Sum64String(saleID) % uint64(partitions))}
+}
+
+// PartitionOf returns the partition of a sale that serves a buyer. It is always the same one, which is what makes
+// "one live order per buyer" a check inside one script.
+func (s *Sale) PartitionOf(userID string) Partition {
+	if len(s.Partitions) == 1 {
+		return s.Partitions[0]
+	}
+	return s.Partitions[xxhash.Sum64String(userID)%uint64(len(s.Partitions))]
+}
+
+// ShareOf returns the units of a total that a partition of the sale holds. The shares add up to the total; the first
+// partitions get what does not divide.
+func (s *Sale) ShareOf(p Partition, total int64) int64 {
+	i, n := int64(slices.Index(s.Partitions, p)), int64(len(s.Partitions))
+	if i < 0 {
+		return 0
+	}
+	share := total / n
+	if i < total%n {
+		share++
+	}
+	return share
+}
