@@ -1,0 +1,92 @@
+package db
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sluice/pipeline"
+)
+
+// The SQLSTATE codes and classes that mean something to us (PostgreSQL documentation, appendix A).
+const (
+	codeUniqueViolation      = "23505"
+	codeSerializationFailure = "40001"
+	codeDeadlockDetected     = "40P01"
+	codeUndefinedTable       = "42P01"
+
+	classDataException       = "22"
+	classConstraintViolation = "23"
+)
+
+// violations says in words what breaking a constraint means, for those that a caller's values can break.
+var violations = map[string]string{
+	"sales_pkey":                  "a sale with this id exists",
+	"sales_sold_within_total":     "more units would be sold than the sale has",
+	"sales_window_order":          "the sale would close before it opens",
+	"sales_total_bounds":          "the stock is out of bounds",
+	"orders_live_buyer_key":       "the buyer has a live order in this sale",
+	"orders_number_key":           "another order has this number",
+	"orders_number_positive":      "the order number is not positive",
+	"orders_user_id_bounds":       "the user id is empty or too long",
+	"orders_quantity_bounds":      "the quantity is out of bounds",
+	"orders_partition_bounds":     "the partition is out of bounds",
+	"orders_sequence_positive":    "the sequence is not positive",
+	"dead_letters_reason_set":     "a dead letter needs a reason",
+	"audit_log_actor_bounds":      "the actor is empty or too long",
+	"watermarks_partition_bounds": "the partition is out of bounds",
+}
+
+// wrap turns whatever pgx returns into a pipeline.Error; nil stays nil and a pipeline.Error stays what it is. Only what
+// Postgres says about the values themselves is KindData. All the rest (no connection, no time, no space, a lock that was
+// not granted, a schema that is not there yet) may pass by itself or by an operator's help: KindUnavailable.
+func wrap(err error, what string) error {
+	if err == nil || pipeline.KindOf(err) != "" {
+		return err
+	}
+	refused := refusal(err)
+	if refused == nil {
+		return pipeline.Wrap(pipeline.KindUnavailable, err, what+": Postgres did not answer as it should")
+	}
+	if text, ok := violations[refused.ConstraintName]; ok {
+		return pipeline.Wrap(pipeline.KindData, err, what+": "+text)
+	}
+	return pipeline.Wrap(pipeline.KindData, err, what+": Postgres refuses a value")
+}
+
+// refusal returns the error in which Postgres refused a value, or nil if this is another kind of error.
+func refusal(err error) *pgconn.PgError {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || len(e.Code) != 5 {
+		return nil
+	}
+	switch e.Code[:2] {
+	case classDataException, classConstraintViolation:
+		return e
+	default:
+		return nil
+	}
+}
+
+// breaks reports whether an error is the violation of a certain constraint.
+func breaks(err error, constraint string) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.ConstraintName == constraint
+}
+
+// collides reports whether a transaction lost against another one and may simply be run again.
+func collides(err error) bool {
+	return hasCode(err, codeSerializationFailure) || hasCode(err, codeDeadlockDetected)
+}
+
+func isUndefinedTable(err error) bool { return hasCode(err, codeUndefinedTable) }
+
+func hasCode(err error, code string) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == code
+}
+
+// badURL reports a DATABASE_URL that can't be parsed. pgx leaves the password out of its error.
+func badURL(err error) error {
+	return pipeline.Wrap(pipeline.KindInvalid, err, "DATABASE_URL can't be used")
+}

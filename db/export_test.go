@@ -1,0 +1,11 @@
+package db
+
+// The statements whose plans a test looks at.
+const (
+	InsertQuery      = insertQuery
+	ExplainQuery     = explainQuery
+	OrderQuery       = orderQuery
+	LatestOrderQuery = latestOrderQuery
+	KnownQuery       = knownQuery
+	UnappliedQuery   = unappliedQuery
+)

@@ -1,0 +1,86 @@
+package db_test
+
+import (
+	"sync"
+	"testing"
+
+	"sluice/db"
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+)
+
+func TestMigrateFromEmptyAndAgain(t *testing.T) {
+	t.Parallel()
+	f := open(t, testkit.EmptyDatabase(t), db.Options{})
+	if got, err := db.Version(f.ctx(), f.url); got != 0 || err != nil {
+		t.Fatalf("version of an empty database: got %d, %v, want 0", got, err)
+	}
+	err := f.store.CheckSchema(f.ctx())
+	wantKind(t, err, pipeline.KindUnavailable)
+	const want = "the database has schema version 0, this build needs 6; run: sluice migrate"
+	if err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+
+	for range 2 {
+		if err := db.Migrate(f.ctx(), f.url); err != nil {
+			t.Fatalf("migrate: %v", err)
+		}
+		if got, err := db.Version(f.ctx(), f.url); got != 6 || err != nil {
+			t.Fatalf("version: got %d, %v, want 6", got, err)
+		}
+		if err := f.store.CheckSchema(f.ctx()); err != nil {
+			t.Fatalf("schema after migrating: %v", err)
+		}
+	}
+	if got := one[int64](f, `select count(*) from goose_db_version where version_id > 0`); got != 6 {
+		t.Errorf("migrations noted: got %d, want 6", got)
+	}
+}
+
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	url := testkit.EmptyDatabase(t)
+	errs := make([]error, 4)
+	var runs sync.WaitGroup
+	for i := range errs {
+		runs.Go(func() { errs[i] = db.Migrate(t.Context(), url) })
+	}
+	runs.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("run %d: %v", i, err)
+		}
+	}
+	f := open(t, url, db.Options{})
+	if got := one[int64](f, `select count(*) from goose_db_version where version_id > 0`); got != 6 {
+		t.Errorf("migrations noted: got %d, want 6", got)
+	}
+}
+
+func TestCheckSchemaAcceptsNewer(t *testing.T) {
+	f := setup(t)
+	f.exec(`insert into goose_db_version (version_id, is_applied) values (99, true)`)
+	if err := f.store.CheckSchema(f.ctx()); err != nil {
+		t.Errorf("a database ahead of this build: %v", err)
+	}
+}
+
+// Every constraint has a name of ours, so that a violation can be told by name.
+func TestConstraintsAreNamed(t *testing.T) {
+	f := setup(t)
+	unnamed := one[int64](f, `
+		select count(*) from pg_constraint c join pg_class t on t.oid = c.conrelid
+		where c.connamespace = 'public'::regnamespace and t.relname <> 'goose_db_version'
+		and (c.conname !~ ('^' || t.relname || '_') or c.conname ~ '_(check|fkey|excl)[0-9]*$')`)
+	if unnamed != 0 {
+		t.Errorf("%d constraints have a generated name", unnamed)
+	}
+}
+
+func TestMigrateRefusesBadURL(t *testing.T) {
+	t.Parallel()
+	err := db.Migrate(t.Context(), "postgres://user:secret@host:notaport/db")
+	wantKind(t, err, pipeline.KindInvalid)
+	wantSecretless(t, err)
+}

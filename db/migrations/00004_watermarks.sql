@@ -1,0 +1,15 @@
+-- +goose Up
+
+-- The highest accept that is persisted, per sale and partition. It is written in the transaction that writes the order,
+-- after the sale's row is locked, so that two batches of one sale never meet here. A Redis whose accept counter is behind
+-- it has lost accepts.
+create table watermarks (
+    sale_id    text collate "C" not null,
+    partition  smallint         not null,
+    seq        bigint           not null,
+    updated_at timestamptz      not null default now(),
+
+    constraint watermarks_pkey primary key (sale_id, partition),
+    constraint watermarks_partition_bounds check (partition between 0 and 63),
+    constraint watermarks_seq_positive check (seq >= 1)
+) with (fillfactor = 50); -- updated by every batch: room for heap-only updates

@@ -1,0 +1,79 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+const orderColumns = `sale_id, id, number, user_id, quantity, status, reason, partition, sequence, accepted_at,
+	persisted_at, pay_by, paid_at, closed_at`
+
+// orderQuery relies on orders_pkey.
+const orderQuery = `select ` + orderColumns + ` from orders where sale_id = $1 and id = $2::text::uuid`
+
+// latestOrderQuery takes two looks, at orders_live_buyer_key and at orders_closed_buyer_idx, so that no index needs to
+// hold both kinds of orders.
+const latestOrderQuery = `
+select ` + orderColumns + ` from (
+	(select o.*, true as live from orders o
+	where sale_id = $1 and user_id = $2 and status in ('awaiting_payment', 'confirmed', 'paid'))
+	union all
+	(select o.*, false as live from orders o
+	where sale_id = $1 and user_id = $2 and status in ('cancelled', 'expired', 'rejected', 'refund_due')
+	order by accepted_at desc limit 1)
+) of_buyer
+order by live desc limit 1`
+
+var errNoOrder = pipeline.Errorf(pipeline.KindNotFound, "no such order")
+
+// Order returns one order, or a KindNotFound error.
+func (s *Store) Order(ctx context.Context, saleID, orderID string) (pipeline.Order, error) {
+	id, err := uuid.Parse(orderID)
+	if err != nil || !pipeline.ValidSaleID(saleID) {
+		return pipeline.Order{}, errNoOrder
+	}
+	return s.oneOrder(ctx, orderQuery, saleID, id.String())
+}
+
+// LatestOrder returns a buyer's live order in a sale, else the one accepted last, else a KindNotFound error.
+func (s *Store) LatestOrder(ctx context.Context, saleID, userID string) (pipeline.Order, error) {
+	if pipeline.ValidateUserID(userID) != nil || !pipeline.ValidSaleID(saleID) {
+		return pipeline.Order{}, errNoOrder
+	}
+	return s.oneOrder(ctx, latestOrderQuery, saleID, userID)
+}
+
+func (s *Store) oneOrder(ctx context.Context, query string, args ...any) (pipeline.Order, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, query, args...)
+	if err != nil {
+		return pipeline.Order{}, wrap(err, "order")
+	}
+	order, err := pgx.CollectExactlyOneRow(rows, scanOrder)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return pipeline.Order{}, errNoOrder
+	}
+	if err != nil {
+		return pipeline.Order{}, wrap(err, "order")
+	}
+	return order, nil
+}
+
+func scanOrder(row pgx.CollectableRow) (pipeline.Order, error) {
+	var o pipeline.Order
+	var id uuid.UUID
+	var payBy, paidAt, closedAt *time.Time
+	err := row.Scan(&o.SaleID, &id, &o.Number, &o.UserID, &o.Quantity, &o.Status, &o.Reason, &o.Partition, &o.Sequence,
+		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt)
+	o.ID = id.String()
+	o.AcceptedAt, o.PersistedAt = o.AcceptedAt.UTC(), o.PersistedAt.UTC()
+	o.PayBy, o.PaidAt, o.ClosedAt = timeOrZero(payBy), timeOrZero(paidAt), timeOrZero(closedAt)
+	return o, err
+}

@@ -1,0 +1,217 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+const (
+	// persistRounds bounds how often events start again whose obstacle was gone when it was looked for: each round needs
+	// another order to be closed, or a sale to be created, within the same millisecond.
+	persistRounds = 3
+	// persistTries bounds how often one statement is run again after it lost against another transaction.
+	persistTries = 5
+	// The waits between those tries: about as long as the batch that won takes.
+	persistRetryWait    = 5 * time.Millisecond
+	persistRetryWaitMax = 100 * time.Millisecond
+)
+
+// PersistOrders turns events into orders, each at most once however often it is delivered, and says of each event what
+// became of it: outcome i belongs to event i. Sold units and watermarks move in the same transaction, and only by what was
+// inserted now. It is one round trip, and a second one only when some events did not become rows.
+//
+// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; KindData when Postgres refuses a value of some event,
+// for instance units beyond the sale's total: nothing is written then, and the caller halves the batch to find the culprit;
+// KindUnavailable for the rest: some of the events may have been persisted, and the next delivery finds out.
+func (s *Store) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	if len(events) > pipeline.MaxPersistBatch {
+		return nil, pipeline.Errorf(pipeline.KindInvalid, "%d events at once: at most %d are allowed",
+			len(events), pipeline.MaxPersistBatch)
+	}
+	accepts, err := readAccepts(events)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	outcomes := make([]pipeline.PersistOutcome, len(events))
+	for range persistRounds {
+		if accepts, err = s.persistRound(ctx, accepts, outcomes); err != nil {
+			return nil, err
+		}
+		if len(accepts) == 0 {
+			return outcomes, nil
+		}
+	}
+	return nil, pipeline.Errorf(pipeline.KindUnavailable, "%d orders met obstacles that came and went", len(accepts))
+}
+
+// accept is an event with its place in the caller's batch.
+type accept struct {
+	pipeline.Event
+	key   orderKey
+	index int
+}
+
+type orderKey struct {
+	sale  string
+	order uuid.UUID
+}
+
+func readAccepts(events []pipeline.Event) ([]accept, error) {
+	accepts := make([]accept, len(events))
+	for i, event := range events {
+		id, err := uuid.Parse(event.OrderID)
+		if err != nil {
+			return nil, pipeline.Wrap(pipeline.KindData, err, "an order id is not a UUID")
+		}
+		accepts[i] = accept{Event: event, key: orderKey{event.SaleID, id}, index: i}
+	}
+	return accepts, nil
+}
+
+// same reports whether two events tell of one and the same accept.
+func (a *accept) same(partition pipeline.Partition, sequence int64) bool {
+	return a.Partition == partition && a.Sequence == sequence
+}
+
+// persistRound inserts what it can, notes the outcomes, and returns the accepts that must be tried again.
+func (s *Store) persistRound(
+	ctx context.Context, accepts []accept, outcomes []pipeline.PersistOutcome,
+) ([]accept, error) {
+	if len(accepts) == 0 {
+		return nil, nil
+	}
+	first := firstOfEach(accepts)
+	inserted, err := retryCollisions(ctx, func() (map[orderKey]struct{}, error) {
+		return s.insertOrders(ctx, first)
+	})
+	if err != nil {
+		return nil, wrap(err, "persist orders")
+	}
+	var missing []accept
+	for _, a := range accepts {
+		if _, ok := inserted[a.key]; !ok {
+			missing = append(missing, a)
+			continue
+		}
+		outcomes[a.index] = outcomeBeside(first[a.key], a)
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	return s.explainMissing(ctx, missing, outcomes)
+}
+
+// firstOfEach keeps the first accept of each order: the one that is inserted if it is new.
+func firstOfEach(accepts []accept) map[orderKey]accept {
+	first := make(map[orderKey]accept, len(accepts))
+	for _, a := range accepts {
+		if _, ok := first[a.key]; !ok {
+			first[a.key] = a
+		}
+	}
+	return first
+}
+
+// outcomeBeside is the outcome of an accept whose order was inserted now, from the first accept of it in this batch.
+func outcomeBeside(first, a accept) pipeline.PersistOutcome {
+	switch {
+	case a.index == first.index:
+		return pipeline.PersistInserted
+	case a.same(first.Partition, first.Sequence):
+		return pipeline.PersistRedelivered
+	default:
+		return pipeline.PersistReadmitted
+	}
+}
+
+// retryCollisions runs a transaction again when it lost against another one, which wrote nothing.
+func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) (T, error) {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = persistRetryWait, persistRetryWaitMax
+	return backoff.Retry(ctx, func() (T, error) {
+		result, err := transaction()
+		if err != nil && !collides(err) {
+			return result, backoff.Permanent(err)
+		}
+		return result, err
+	}, backoff.WithBackOff(waits), backoff.WithMaxTries(persistTries))
+}
+
+// insertQuery is the whole transaction in one statement. The parts run in the order in which they read each other:
+//
+//   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
+//     order. Any unique index may refuse a row; the sale's row is read, not locked.
+//   - locked: takes the lock of each sale's row by the order of ids, whatever plan the update below gets. It is the hottest
+//     lock there is, so it comes after all the inserts. NO KEY UPDATE, as the update itself needs.
+//   - counted: adds to the newest version of the row (the level is read committed), and is where sales_sold_within_total
+//     speaks. sales_pkey serves both.
+//   - marked: the watermarks, which nobody else can hold while the sale is locked.
+//
+// pay_by counts from now, not from the accept: a buyer can pay once the row is there, and a backlog must not eat up the
+// time to do so. It is this server's clock that the expiry compares it with.
+const insertQuery = `
+with input as (
+	select i.sale_id, i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
+		i.partition::smallint as partition, i.sequence, i.accepted_at
+	from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+		$8::timestamptz[]) as i (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at)
+), inserted as (
+	insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, pay_by)
+	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at,
+		case when s.payment_window > interval '0' then 'awaiting_payment' else 'confirmed' end,
+		case when s.payment_window > interval '0' then now() + s.payment_window end
+	from input i
+	join sales s on s.id = i.sale_id
+	order by i.sale_id, i.id
+	on conflict do nothing
+	returning sale_id, id, quantity, partition, sequence
+), locked as (
+	select id from sales
+	where id in (select sale_id from inserted)
+	order by id
+	for no key update
+), counted as (
+	update sales s set sold = s.sold + added.units
+	from locked
+	join (select sale_id, sum(quantity) as units from inserted group by sale_id) added on added.sale_id = locked.id
+	where s.id = locked.id
+	returning s.id
+), marked as (
+	insert into watermarks as w (sale_id, partition, seq)
+	select i.sale_id, i.partition, max(i.sequence)
+	from inserted i
+	join counted c on c.id = i.sale_id
+	group by i.sale_id, i.partition
+	order by i.sale_id, i.partition
+	on conflict (sale_id, partition) do update
+	set seq = greatest(w.seq, excluded.seq), updated_at = now()
+)
+select sale_id, id from inserted`
+
+// insertOrders runs the statement and returns the keys of the new rows.
+func (s *Store) insertOrders(ctx context.Context, accepts map[orderKey]accept) (map[orderKey]struct{}, error) {
+	columns := newAcceptColumns(len(accepts))
+	for _, a := range accepts {
+		columns.add(a)
+	}
+	rows, err := s.pool.Query(ctx, insertQuery, columns.sales, columns.orders, columns.numbers, columns.users,
+		columns.quantities, columns.partitions, columns.sequences, columns.times)
+	if err != nil {
+		return nil, err
+	}
+	inserted := make(map[orderKey]struct{}, len(accepts))
+	var key orderKey
+	_, err = pgx.ForEachRow(rows, []any{&key.sale, &key.order}, func() error {
+		inserted[key] = struct{}{}
+		return nil
+	})
+	return inserted, err
+}

@@ -1,0 +1,125 @@
+package db_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"sluice/db"
+)
+
+// planNode is what EXPLAIN says of one step.
+type planNode struct {
+	Type     string `json:"Node Type"`
+	Relation string `json:"Relation Name"`
+	Index    string `json:"Index Name"`
+	Plans    []planNode
+}
+
+func (n planNode) walk(visit func(planNode)) {
+	visit(n)
+	for _, child := range n.Plans {
+		child.walk(visit)
+	}
+}
+
+// explain returns the plan of a prepared statement, once as planned for these values and once for any.
+func explain(f *fixture, query, values string) []planNode {
+	f.Helper()
+	conn, err := pgx.Connect(f.ctx(), f.url)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer func() { _ = conn.Close(f.ctx()) }()
+	if _, err := conn.Exec(f.ctx(), "prepare q as "+query); err != nil {
+		f.Fatal(err)
+	}
+	var plans []planNode
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		if _, err := conn.Exec(f.ctx(), "set plan_cache_mode = "+mode); err != nil {
+			f.Fatal(err)
+		}
+		var text string
+		var parsed []struct{ Plan planNode }
+		if err := conn.QueryRow(f.ctx(), "explain (format json) execute q("+values+")").Scan(&text); err != nil {
+			f.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(text), &parsed); err != nil {
+			f.Fatal(err)
+		}
+		plans = append(plans, parsed[0].Plan)
+	}
+	return plans
+}
+
+// On tables of a real size, what runs all the time never reads a whole one.
+func TestHotPathsUseIndexes(t *testing.T) {
+	f := setup(t)
+	f.exec(`
+		insert into sales (id, title, total, opens_at, closes_at, payment_window, state, partitions, max_quantity)
+		select 'sale-' || i, 't', 1000000, '2026-01-01', '2026-02-01', '15min', 'active', '{1}', 1
+		from generate_series(0, 999) i`)
+	f.exec(`
+		insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at, closed_at, pay_by)
+		select 'sale-' || i % 10, gen_random_uuid(), i, 'u' || i, 1, case when i % 4 = 0 then 'expired' else 'awaiting_payment' end,
+			1, i, now(), case when i % 4 = 0 then now() end, now() + i * interval '1ms'
+		from generate_series(1, 60000) i`)
+	f.exec(`
+		insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason, applied_at)
+		select sale_id, id, sequence, user_id, quantity, partition, 'expired', case when sequence % 100 > 0 then now() end
+		from orders where status = 'expired'`)
+	f.exec(`analyze`)
+
+	const n = 500
+	order := uuid.NewString()
+	list := func(element string) string { return "array[" + strings.Repeat(element+",", n-1) + element + "]" }
+	accepts := strings.Join([]string{
+		list("'sale-1'"), list("'" + order + "'"), list("5"), list("'u7'"), list("1"), list("1"), list("9"), list("now()"),
+	}, ", ")
+	for _, try := range []struct {
+		name, query, values string
+		indexes             []string
+	}{
+		{"insert", db.InsertQuery, accepts, nil},
+		{
+			"explain", db.ExplainQuery, strings.Join(strings.SplitAfterN(accepts, ", array", 5)[:4], "array"),
+			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},
+		},
+		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), []string{"orders_pkey"}},
+		{
+			"latest order", db.LatestOrderQuery, "'sale-1', 'u7'",
+			[]string{"orders_live_buyer_key", "orders_closed_buyer_idx"},
+		},
+		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), []string{"orders_pkey"}},
+		{"unapplied", db.UnappliedQuery, "'sale-1'", []string{"releases_unapplied_idx"}},
+		{
+			"expiry", `select sale_id, id from orders where status = 'awaiting_payment' and pay_by < now() order by pay_by limit 500`,
+			"", []string{"orders_pay_by_idx"},
+		},
+	} {
+		for _, plan := range explain(f, try.query, try.values) {
+			wantIndexes(t, try.name, plan, try.indexes)
+		}
+	}
+}
+
+func wantIndexes(t *testing.T, name string, plan planNode, want []string) {
+	t.Helper()
+	var used []string
+	plan.walk(func(n planNode) {
+		used = append(used, n.Index)
+		if n.Type == "Seq Scan" && n.Relation != "sales" { // sales are few
+			t.Errorf("%s reads all of %s", name, n.Relation)
+		}
+	})
+	for _, index := range want {
+		if !slices.Contains(used, index) {
+			t.Errorf("%s: indexes used are %v, want %s among them", name, used, index)
+		}
+	}
+}

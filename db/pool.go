@@ -1,0 +1,45 @@
+package db
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store is sales and orders in Postgres. It is safe for concurrent use and holds a bounded pool of connections.
+type Store struct {
+	pool *pgxpool.Pool
+}
+
+// Open returns a Store. It does not connect: Ping tells whether Postgres answers, and a Postgres that comes later is
+// found by itself. Errors are KindInvalid: the url or an option can't be used.
+//
+// Behind pgbouncer in transaction mode: pgbouncer refuses session settings that it does not know, so give it
+// ignore_startup_parameters with the names in Options.runtimeParams, and set them on the role instead (alter role … set
+// …); before its version 1.21 add default_query_exec_mode=exec to the url. Migrate always needs a direct connection.
+func Open(ctx context.Context, url string, opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, badURL(err)
+	}
+	opts.apply(config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, badURL(err)
+	}
+	return &Store{pool: pool}, nil
+}
+
+// Close waits for the calls in progress and closes every connection.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping reports whether Postgres answers.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	return wrap(s.pool.Ping(ctx), "ping")
+}

@@ -1,0 +1,163 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+// MaxSales is the most sales that one call of Sales returns: a page of some 300 KB.
+const MaxSales = 1000
+
+const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
+	version, loaded_at, created_at, updated_at`
+
+// CreateSale stores a new sale and fills in what the store decides: Sold, Version, LoadedAt, CreatedAt, UpdatedAt, and State
+// if it is empty. Errors: KindInvalid for a sale that breaks a rule, KindConflict if the id exists.
+func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
+	created := *sale
+	if created.State == "" {
+		created.State = pipeline.SaleActive
+	}
+	if err := validateNewSale(&created); err != nil {
+		return err
+	}
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `
+		insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		returning `+saleColumns,
+		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
+		created.PaymentWindow, created.State, smallints(created.Partitions))
+	if err == nil {
+		created, err = pgx.CollectExactlyOneRow(rows, scanSale)
+	}
+	if breaks(err, "sales_pkey") {
+		return pipeline.Wrap(pipeline.KindConflict, err, "sale "+sale.ID+" exists")
+	}
+	if err != nil {
+		return wrap(err, "create sale "+sale.ID)
+	}
+	*sale = created
+	return nil
+}
+
+func validateNewSale(sale *pipeline.Sale) error {
+	if err := sale.Validate(); err != nil {
+		return err
+	}
+	if n := len(sale.Partitions); n < 1 || n > pipeline.MaxPartitions {
+		return pipeline.Errorf(pipeline.KindInvalid, "sale on %d partitions: use 1 to %d", n, pipeline.MaxPartitions)
+	}
+	for _, p := range sale.Partitions {
+		if p < 0 || p >= pipeline.MaxPartitions {
+			return pipeline.Errorf(pipeline.KindInvalid, "partition %d: use 0 to %d", p, pipeline.MaxPartitions-1)
+		}
+	}
+	return validateState(sale.State)
+}
+
+func validateState(state pipeline.SaleState) error {
+	switch state {
+	case pipeline.SaleActive, pipeline.SalePaused, pipeline.SaleClosed:
+		return nil
+	default:
+		return pipeline.Errorf(pipeline.KindInvalid, "sale state %q: use active, paused or closed", state)
+	}
+}
+
+// Sale returns one sale, or a KindNotFound error.
+func (s *Store) Sale(ctx context.Context, id string) (*pipeline.Sale, error) {
+	if !pipeline.ValidSaleID(id) {
+		return nil, unknownSale(id)
+	}
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select `+saleColumns+` from sales where id = $1`, id)
+	if err != nil {
+		return nil, wrap(err, "sale "+id)
+	}
+	sale, err := pgx.CollectExactlyOneRow(rows, scanSale)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, unknownSale(id)
+	}
+	if err != nil {
+		return nil, wrap(err, "sale "+id)
+	}
+	return &sale, nil
+}
+
+// unknownSale leaves the id out: it may be anything that a stranger typed.
+func unknownSale(id string) error {
+	if !pipeline.ValidSaleID(id) {
+		return pipeline.Errorf(pipeline.KindNotFound, "no such sale")
+	}
+	return pipeline.Errorf(pipeline.KindNotFound, "no sale %s", id)
+}
+
+// Sales returns sales in the order of their ids, at most MaxSales.
+func (s *Store) Sales(ctx context.Context, filter pipeline.SalesFilter) ([]*pipeline.Sale, error) {
+	if filter.Limit <= 0 || filter.Limit > MaxSales {
+		filter.Limit = MaxSales
+	}
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	// The primary key serves order and paging. updated_at has no index: sales are few.
+	rows, err := s.pool.Query(ctx, `
+		select `+saleColumns+` from sales
+		where id > $1 and ($2::timestamptz is null or updated_at >= $2)
+		order by id limit $3`,
+		filter.After, optionalTime(filter.UpdatedSince), filter.Limit)
+	if err != nil {
+		return nil, wrap(err, "sales")
+	}
+	sales, err := pgx.CollectRows(rows, pgx.RowToFunc[*pipeline.Sale](func(row pgx.CollectableRow) (*pipeline.Sale, error) {
+		sale, err := scanSale(row)
+		return &sale, err
+	}))
+	return sales, wrap(err, "sales")
+}
+
+// MarkLoaded notes that a sale was put into Redis. Only the first call changes anything. KindNotFound: no such sale.
+func (s *Store) MarkLoaded(ctx context.Context, id string) error {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	var exists bool
+	err := s.pool.QueryRow(ctx, `
+		with marked as (
+			update sales set loaded_at = now(), updated_at = now() where id = $1 and loaded_at is null
+		)
+		select exists (select from sales where id = $1)`, id).Scan(&exists)
+	if err == nil && !exists {
+		return unknownSale(id)
+	}
+	return wrap(err, "mark sale "+id+" loaded")
+}
+
+func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {
+	var sale pipeline.Sale
+	var partitions []int16
+	var loaded *time.Time
+	err := row.Scan(&sale.ID, &sale.Title, &sale.Total, &sale.Sold, &sale.MaxQuantity, &sale.OpensAt, &sale.ClosesAt,
+		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt)
+	for _, p := range partitions {
+		sale.Partitions = append(sale.Partitions, pipeline.Partition(p))
+	}
+	sale.OpensAt, sale.ClosesAt = sale.OpensAt.UTC(), sale.ClosesAt.UTC()
+	sale.CreatedAt, sale.UpdatedAt = sale.CreatedAt.UTC(), sale.UpdatedAt.UTC()
+	sale.LoadedAt = timeOrZero(loaded)
+	return sale, err
+}
+
+func smallints(partitions []pipeline.Partition) []int16 {
+	list := make([]int16, len(partitions))
+	for i, p := range partitions {
+		list[i] = int16(p) // 0..63, validated
+	}
+	return list
+}

@@ -1,0 +1,56 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+
+	"sluice/pipeline"
+)
+
+// Authenticator tells who the buyer is. It returns a valid user id (see pipeline.ValidateUserID), or one of these
+// errors: *Unauthenticated (401), FieldError (400), a *pipeline.Error (KindUnavailable: what proves identities can't be
+// reached, 503). It may be called from many goroutines at once.
+type Authenticator interface {
+	Authenticate(r *http.Request) (userID string, err error)
+}
+
+// Unauthenticated says that a request does not prove who sent it, and how it could.
+type Unauthenticated struct {
+	Challenge string // the WWW-Authenticate header (RFC 9110, section 11.6.1)
+	Detail    string // for the client
+}
+
+func (e *Unauthenticated) Error() string { return "unauthenticated: " + e.Detail }
+
+// userHeader names the buyer in DevAuth.
+const userHeader = "X-User-Id"
+
+// DevAuth believes the header X-User-Id. It proves nothing: it is for development, tests, and networks where something
+// in front has done the proving.
+type DevAuth struct{}
+
+// Authenticate returns the header's value. A missing or empty one is *Unauthenticated, an impossible one a FieldError.
+func (DevAuth) Authenticate(r *http.Request) (string, error) {
+	values := r.Header[userHeader]
+	if len(values) == 0 || len(values) == 1 && values[0] == "" {
+		return "", &Unauthenticated{
+			Challenge: `Dev header="` + userHeader + `"`,
+			Detail:    "name the buyer in the header " + userHeader,
+		}
+	}
+	if len(values) > 1 {
+		return "", FieldError{userHeader, "send it once"}
+	}
+	if err := pipeline.ValidateUserID(values[0]); err != nil {
+		return "", FieldError{userHeader, messageOf(err)}
+	}
+	return values[0], nil
+}
+
+// messageOf returns the part of an error that is written for the client.
+func messageOf(err error) string {
+	if e, ok := errors.AsType[*pipeline.Error](err); ok {
+		return e.Message
+	}
+	return "not valid"
+}

@@ -1,0 +1,124 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+// clientGone is the status under which an answer that nobody waited for is logged and counted: the server is not to
+// blame for it.
+const clientGone = 499
+
+// envelope is the one middleware: what every request gets, whatever handles it. It is one function rather than a chain,
+// because echo builds the chain anew for each request.
+func (a *api) envelope(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		began := time.Now()
+		assignRequestID(c)
+		secure(c.Response().Header())
+
+		request := c.Request()
+		ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
+		defer cancel()
+		c.SetRequest(request.WithContext(ctx))
+
+		err := a.protect(c, next)
+		if err != nil {
+			err = a.refuse(c, err)
+		}
+		a.observe(c, request, time.Since(began), err)
+		return nil
+	}
+}
+
+// protect turns a panic into an error with a stack, so that one broken request harms no other.
+func (a *api) protect(c echo.Context, next echo.HandlerFunc) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
+			panic(p)
+		}
+		err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}()
+	return next(c)
+}
+
+// refuse answers with the problem that stands for an error, and returns what the log should know of it.
+func (a *api) refuse(c echo.Context, err error) error {
+	if c.Response().Committed {
+		// Part of an answer is out: only a broken connection can tell the client that it is not whole.
+		a.Log.Error("answer broken off", "request_id", requestID(c), "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	p := problemFor(c, err)
+	_ = p.write(c) // fails only when the client has gone, which the log says anyway
+	return p
+}
+
+// secure sets the headers that keep a browser from doing more with an answer than showing it.
+func secure(h http.Header) {
+	h["X-Content-Type-Options"] = noSniff
+	h["Content-Security-Policy"] = showNothing
+	h["Referrer-Policy"] = noReferrer
+}
+
+var (
+	noSniff     = []string{"nosniff"}
+	showNothing = []string{"default-src 'none'; frame-ancestors 'none'"}
+	noReferrer  = []string{"no-referrer"}
+)
+
+// observe counts and logs an answer. Neither holds a user id or a body.
+func (a *api) observe(c echo.Context, request *http.Request, took time.Duration, err error) {
+	status := c.Response().Status
+	if request.Context().Err() != nil {
+		status = clientGone
+	}
+	a.durations.observe(c.Path(), request.Method, status, took)
+
+	ctx, level := request.Context(), a.level(c.Path(), request.Method, status)
+	if !a.Log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", request.Method),
+		slog.String("route", routeOf(c.Path())),
+		slog.Int("status", status),
+		slog.Int64("us", took.Microseconds()),
+		slog.String("request_id", requestID(c)),
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	a.Log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// level says how loud an answer is. A flood's usual answers are quiet unless asked for; the metrics count them all.
+func (a *api) level(path, method string, status int) slog.Level {
+	switch {
+	case status == http.StatusInternalServerError:
+		return slog.LevelError
+	case path == ordersRoute && method == http.MethodPost && !a.LogOrders && usualInFlood(status):
+		return slog.LevelDebug
+	default:
+		return slog.LevelInfo
+	}
+}
+
+func usualInFlood(status int) bool {
+	switch status {
+	case http.StatusAccepted, http.StatusConflict, http.StatusServiceUnavailable, clientGone:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,13 @@
+package httpapi
+
+// DecodeQuantity is what the fuzz test feeds.
+var DecodeQuantity = decodeQuantity
+
+// ProblemDefinition is one row of the table of problems, for the tests that hold the contract to it.
+type ProblemDefinition = definition
+
+// Problems is the table of problems.
+var Problems = problems
+
+// Contract is the embedded file.
+var Contract = openAPI

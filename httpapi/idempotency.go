@@ -1,0 +1,38 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+
+	"sluice/pipeline"
+)
+
+const (
+	idempotencyHeader = "Idempotency-Key"
+	idempotencyMapKey = "Idempotency-Key" // its canonical form is the same
+)
+
+// idempotencyKey returns the request's key, or "" when it has none. A key is 1 to 255 printable ASCII characters; a
+// header that is there but can't be one is a FieldError, because the buyer relies on it.
+func idempotencyKey(h http.Header) (string, error) {
+	values := h[idempotencyMapKey]
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	switch {
+	case len(values) > 1:
+		return "", FieldError{idempotencyHeader, "send it once"}
+	case key == "":
+		return "", FieldError{idempotencyHeader, "it is empty: send 1 to 255 printable characters, or leave it out"}
+	case len(key) > pipeline.MaxIdempotencyKeyBytes:
+		return "", FieldError{idempotencyHeader,
+			fmt.Sprintf("it has %d bytes; at most %d are allowed", len(key), pipeline.MaxIdempotencyKeyBytes)}
+	}
+	for _, b := range []byte(key) {
+		if b < ' ' || b > '~' {
+			return "", FieldError{idempotencyHeader, "only printable ASCII characters are allowed"}
+		}
+	}
+	return key, nil
+}

@@ -1,0 +1,63 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// unmatched is the route of requests for paths that do not exist: one label value, however many paths are tried.
+const unmatched = "unmatched"
+
+// durations is the histogram of answers. Its labels are bounded: routes as they are registered, methods that HTTP
+// knows, and five classes of status.
+type durations struct{ seconds *prometheus.HistogramVec }
+
+func newDurations(reg prometheus.Registerer) durations {
+	d := durations{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "sluice_http_request_duration_seconds",
+		Help:    "From the end of a request's headers to the end of its answer, in the handler.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15), // 0.5 ms … 8 s, above requestTimeout
+	}, []string{"route", "method", "status_class"})}
+	if reg != nil {
+		reg.MustRegister(d.seconds)
+	}
+	return d
+}
+
+func (d durations) observe(path, method string, status int, took time.Duration) {
+	d.seconds.WithLabelValues(routeOf(path), methodOf(method), classOf(status)).Observe(took.Seconds())
+}
+
+func routeOf(path string) string {
+	if path == "" {
+		return unmatched
+	}
+	return path
+}
+
+func methodOf(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions:
+		return method
+	default:
+		return "other"
+	}
+}
+
+func classOf(status int) string {
+	switch status / 100 {
+	case 1:
+		return "1xx"
+	case 2:
+		return "2xx"
+	case 3:
+		return "3xx"
+	case 4:
+		return "4xx"
+	default:
+		return "5xx"
+	}
+}

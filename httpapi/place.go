@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// placeOrder answers POST /v1/sales/{sale}/orders. What the request itself gets wrong is told before any store is asked.
+func (a *api) placeOrder(c echo.Context) error {
+	request, err := a.readOrder(c)
+	if err != nil {
+		return err
+	}
+	sale, err := a.sale(c)
+	if err != nil {
+		return err
+	}
+	decision, err := a.Admission.Admit(c.Request().Context(), sale, request)
+	if err != nil {
+		return err
+	}
+	if decision.Code == lua.AdmitAccepted || decision.Code == lua.AdmitReplayed {
+		return sendReceipt(c, &decision.Receipt)
+	}
+	return rejection(&decision)
+}
+
+func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
+	userID, err := a.Auth.Authenticate(c.Request())
+	if err != nil {
+		return pipeline.OrderRequest{}, err
+	}
+	key, keyErr := idempotencyKey(c.Request().Header)
+	quantity, err := readQuantity(c.Response().Writer, c.Request())
+	if wrong := fieldErrors(keyErr, err); len(wrong) > 0 {
+		return pipeline.OrderRequest{}, invalid(wrong...)
+	}
+	return pipeline.OrderRequest{UserID: userID, Quantity: quantity, IdempotencyKey: key}, err
+}
+
+// rejection turns every code that is not an accept into its problem.
+func rejection(d *pipeline.Decision) error {
+	switch d.Code {
+	case lua.AdmitAlreadyOrdered:
+		p := newProblem(CodeAlreadyOrdered, "you have a live order in this sale")
+		p.OrderID, p.location = d.Receipt.OrderID, orderPath(d.Receipt.SaleID, d.Receipt.OrderID)
+		return p
+	case lua.AdmitKeyReused:
+		p := newProblem(CodeIdempotencyKeyReused, "this Idempotency-Key belongs to an order with another quantity")
+		p.OrderID = d.Receipt.OrderID
+		return p
+	case lua.AdmitSoldOut:
+		return newProblem(CodeSoldOut, "not enough units are left")
+	case lua.AdmitNotOpen:
+		p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(d.OpensAt))
+		p.OpensAt = timestamp(d.OpensAt)
+		return p
+	case lua.AdmitClosed:
+		return newProblem(CodeSaleClosed, "the sale is over")
+	case lua.AdmitPaused:
+		return newProblem(CodeSalePaused, "the sale is paused")
+	case lua.AdmitOverLimit:
+		p := invalid(FieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order", d.MaxQuantity)})
+		p.MaxQuantity = d.MaxQuantity
+		return p
+	default:
+		return fmt.Errorf("admission answered with %q, which has no answer in HTTP", d.Code)
+	}
+}
+
+// sendReceipt answers 202. It depends on the receipt alone, so that a repeated request gets the same bytes.
+func sendReceipt(c echo.Context, r *pipeline.Receipt) error {
+	h := c.Response().Header()
+	h[headerLocation] = []string{orderPath(r.SaleID, r.OrderID)}
+	h[headerRetryAfter] = oneSecond
+	h[headerCacheControl] = noStore
+	return send(c, http.StatusAccepted, jsonType, appendReceipt(make([]byte, 0, receiptBytes), r))
+}
+
+// oneSecond is when to look at a new order: workers persist within milliseconds.
+var oneSecond = []string{"1"}
+
+// orderPath is where an order is found. Neither id needs escaping: both were checked when they were made.
+func orderPath(saleID, orderID string) string { return "/v1/sales/" + saleID + "/orders/" + orderID }
+
+// timestamp is how times are written everywhere: RFC 3339, UTC, milliseconds.
+func timestamp(t time.Time) string { return t.UTC().Format(timestampLayout) }
+
+const timestampLayout = "2006-01-02T15:04:05.000Z07:00"

@@ -1,0 +1,31 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+)
+
+// ordersRoute is the one route that a flash sale floods.
+const ordersRoute = "/v1/sales/:sale/orders"
+
+func (a *api) route(e *echo.Echo) {
+	e.POST(ordersRoute, a.placeOrder)
+
+	document, page := newDocument()
+	for path, handler := range map[string]echo.HandlerFunc{
+		"/v1/sales":                     a.listSales,
+		"/v1/sales/:sale":               a.showSale,
+		"/v1/sales/:sale/orders/mine":   a.showMine,
+		"/v1/sales/:sale/orders/:order": a.showOrder,
+		"/healthz":                      a.health,
+		"/readyz":                       a.ready,
+		"/version":                      a.version,
+		"/openapi.json":                 document.serve,
+		"/docs":                         page.serve,
+		"/problems/:code":               explainProblem,
+	} {
+		// RFC 9110 asks for HEAD wherever there is GET; net/http leaves the body out.
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, handler)
+	}
+}

@@ -1,0 +1,128 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"sluice/pipeline"
+)
+
+// orderView is an order as its buyer sees it. Times that have not come are left out.
+type orderView struct {
+	OrderID     string `json:"order_id"`
+	OrderNumber string `json:"order_number"` // a string: it has more digits than a JavaScript number
+	SaleID      string `json:"sale_id"`
+	Quantity    int    `json:"quantity"`
+	Status      string `json:"status"`
+	Reason      string `json:"reason,omitempty"`
+	AcceptedAt  string `json:"accepted_at"`
+	PersistedAt string `json:"persisted_at,omitempty"`
+	PayBy       string `json:"pay_by,omitempty"`
+	PaidAt      string `json:"paid_at,omitempty"`
+	ClosedAt    string `json:"closed_at,omitempty"`
+}
+
+func viewOrder(o *pipeline.Order) orderView {
+	return orderView{
+		OrderID: o.ID, OrderNumber: strconv.FormatInt(o.Number, 10), SaleID: o.SaleID, Quantity: o.Quantity,
+		Status: string(o.Status), Reason: o.Reason, AcceptedAt: timestamp(o.AcceptedAt),
+		PersistedAt: optionalTime(o.PersistedAt), PayBy: optionalTime(o.PayBy),
+		PaidAt: optionalTime(o.PaidAt), ClosedAt: optionalTime(o.ClosedAt),
+	}
+}
+
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return timestamp(t)
+}
+
+// showOrder answers the owner of an order; to everybody else the order does not exist.
+func (a *api) showOrder(c echo.Context) error {
+	userID, err := a.Auth.Authenticate(c.Request())
+	if err != nil {
+		return err
+	}
+	orderID, err := orderParam(c)
+	if err != nil {
+		return err
+	}
+	sale, err := a.sale(c)
+	if err != nil {
+		return err
+	}
+	order, err := a.Orders.Order(c.Request().Context(), sale, userID, orderID)
+	if err != nil {
+		return notFound(err, CodeUnknownOrder)
+	}
+	return sendOrder(c, &order)
+}
+
+func (a *api) showMine(c echo.Context) error {
+	userID, err := a.Auth.Authenticate(c.Request())
+	if err != nil {
+		return err
+	}
+	sale, err := a.sale(c)
+	if err != nil {
+		return err
+	}
+	order, err := a.Orders.Mine(c.Request().Context(), sale, userID)
+	if err != nil {
+		return notFound(err, CodeUnknownOrder)
+	}
+	return sendOrder(c, &order)
+}
+
+// orderParam returns the order id of the path in the form that the stores hold. What is not a UUID is no order of ours.
+func orderParam(c echo.Context) (string, error) {
+	if strings.Contains(c.Param("order"), "/") {
+		return "", noRoute() // echo gives the last parameter all the rest of a path
+	}
+	text, err := pathParam(c, "order")
+	if err != nil {
+		return "", err
+	}
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(uuid.Nil.String()) {
+		return "", newProblem(CodeUnknownOrder, "order ids are UUIDs; this is none")
+	}
+	return id.String(), nil
+}
+
+// sendOrder answers with an order, or with 304 to a client that has this very state of it already.
+func sendOrder(c echo.Context, o *pipeline.Order) error {
+	body, err := json.Marshal(viewOrder(o))
+	if err != nil {
+		return err
+	}
+	tag := `"` + strconv.FormatUint(xxhash.Sum64(body), 16) + `"`
+	h := c.Response().Header()
+	h[headerETag] = []string{tag}
+	h[headerCacheControl] = privateCache
+	if matches(c.Request().Header.Values("If-None-Match"), tag) {
+		return c.NoContent(http.StatusNotModified)
+	}
+	return send(c, http.StatusOK, jsonType, body)
+}
+
+// matches compares weakly (RFC 9110, section 13.1.2): W/ in front of a tag does not matter here.
+func matches(headers []string, tag string) bool {
+	for _, header := range headers {
+		for candidate := range strings.SplitSeq(header, ",") {
+			candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/")
+			if candidate == tag || candidate == "*" {
+				return true
+			}
+		}
+	}
+	return false
+}

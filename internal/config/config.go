@@ -1,0 +1,112 @@
+// Package config reads the settings of every Sluice program: from a flag, or else the environment, or else the default.
+// All that is wrong is told at once, and no secret is ever printed.
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"sluice/pipeline"
+)
+
+// Program says which settings are required.
+type Program string
+
+// The programs.
+const (
+	API    Program = "api"
+	Worker Program = "worker"
+	CLI    Program = "sluice"
+)
+
+// Config holds every setting (DESIGN section 8).
+type Config struct {
+	DatabaseURL     string
+	RedisURL        string
+	HTTPAddr        string
+	AdminAddr       string
+	AdminToken      string
+	AuthMode        string
+	AuthDevForce    bool
+	Partitions      int
+	Durability      pipeline.Durability
+	Worker          pipeline.WorkerOptions
+	StartTimeout    time.Duration
+	ShutdownTimeout time.Duration
+	LogLevel        slog.Level
+	LogFormat       string
+}
+
+// ErrHelp is returned when --help was asked for and printed.
+var ErrHelp = flag.ErrHelp
+
+// Load reads the settings. The error names every wrong and every missing one, a line each.
+func Load(program Program, args []string, getenv func(string) string, out io.Writer) (Config, error) {
+	c := Config{}
+	all := settings(&c)
+	flags := flag.NewFlagSet(string(program), flag.ContinueOnError)
+	flags.SetOutput(out)
+	for i := range all {
+		flags.Var(&all[i], all[i].flagName(), all[i].usage())
+	}
+	flags.Usage = func() { printUsage(out, program, all) }
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	var errs []error
+	if flags.NArg() > 0 {
+		errs = append(errs, fmt.Errorf("unexpected argument %q", flags.Arg(0)))
+	}
+	for i := range all {
+		errs = append(errs, all[i].resolve(getenv))
+	}
+	errs = append(errs, c.check(program))
+	return c, errors.Join(errs...)
+}
+
+func (c *Config) check(program Program) error {
+	var errs []error
+	c.Worker.Partitions = c.Partitions
+	if program == Worker {
+		errs = append(errs, c.Worker.WithDefaults().Validate())
+	} else if c.Partitions < 1 || c.Partitions > pipeline.MaxPartitions {
+		errs = append(errs, fmt.Errorf("PARTITIONS is %d: use 1 to %d", c.Partitions, pipeline.MaxPartitions))
+	}
+	if program == API && c.AuthMode == "dev" && !loopback(c.HTTPAddr) && !c.AuthDevForce {
+		errs = append(errs, fmt.Errorf("AUTH_MODE=dev lets anybody be any buyer, and HTTP_ADDR %s is not loopback; set AUTH_DEV_FORCE=true only on a closed network", c.HTTPAddr))
+	}
+	return errors.Join(errs...)
+}
+
+// loopback reports whether an address can only be reached from this machine.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func printUsage(out io.Writer, program Program, all []setting) {
+	fmt.Fprintf(out, "Usage: %s [--setting value ...]\n\nEvery setting is a flag or an environment variable; the flag wins.\n\n", program)
+	for _, s := range all {
+		fmt.Fprintf(out, "  --%-18s %s\n", s.flagName(), s.usage())
+	}
+}
+
+func (s *setting) usage() string {
+	text := s.help + " (" + s.name
+	if s.fallback != "" {
+		text += ", default " + s.fallback
+	}
+	return text + ")"
+}
+
+func (s *setting) flagName() string { return strings.ToLower(strings.ReplaceAll(s.name, "_", "-")) }

@@ -1,0 +1,56 @@
+package localservers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// account is who the servers run as: the caller, or an unprivileged account when the caller is root (Postgres refuses to
+// run as root, and Redis has no need to).
+type account struct {
+	stepDown bool
+	uid, gid int
+}
+
+// serverAccount picks `postgres`, which a Postgres package brings along, else `nobody`.
+func serverAccount() (account, error) {
+	if os.Geteuid() != 0 {
+		return account{}, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		found, err := user.Lookup(name)
+		if err == nil {
+			return parseAccount(found)
+		}
+		if unknown := user.UnknownUserError(""); !errors.As(err, &unknown) {
+			return account{}, fmt.Errorf("look up user %s: %w", name, err)
+		}
+	}
+	return account{}, errors.New("root can't run Postgres, and there is neither a user postgres nor a user nobody to run it as")
+}
+
+func parseAccount(u *user.User) (account, error) {
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return account{}, fmt.Errorf("user %s has no numeric id: %w", u.Username, err)
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return account{}, fmt.Errorf("user %s has no numeric group: %w", u.Username, err)
+	}
+	return account{stepDown: true, uid: uid, gid: gid}, nil
+}
+
+// attributes of a process that runs as the account, in a session of its own: a ctrl-C in the terminal goes to us, and we
+// decide in which order things end.
+func (a account) attributes() *syscall.SysProcAttr {
+	attributes := &syscall.SysProcAttr{Setsid: true}
+	if a.stepDown {
+		attributes.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
+	}
+	return attributes
+}

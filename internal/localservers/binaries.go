@@ -1,0 +1,117 @@
+package localservers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// Environment variables that choose the binaries, for running everything against another version.
+const (
+	RedisServerEnv = "SLUICE_REDIS_SERVER" // path of a redis-server or valkey-server
+	PostgresBinEnv = "SLUICE_POSTGRES_BIN" // directory that holds postgres and initdb
+)
+
+// ErrNoBinary is in the chain of the errors that say that a server is not installed.
+var ErrNoBinary = errors.New("not installed")
+
+// postgresDirs are where packages put postgres and initdb without adding them to PATH: Debian, Red Hat (PGDG), Alpine,
+// Homebrew on ARM and on Intel.
+var postgresDirs = []string{
+	"/usr/lib/postgresql/*/bin",
+	"/usr/pgsql-*/bin",
+	"/usr/libexec/postgresql*",
+	"/opt/homebrew/opt/postgresql*/bin",
+	"/usr/local/opt/postgresql*/bin",
+}
+
+// FindRedis returns the path of the Redis server to run: SLUICE_REDIS_SERVER, else redis-server or valkey-server in PATH.
+func FindRedis() (string, error) {
+	if chosen := os.Getenv(RedisServerEnv); chosen != "" {
+		if !isExecutable(chosen) {
+			return "", fmt.Errorf("%s: %s is not an executable file", RedisServerEnv, chosen)
+		}
+		return filepath.Abs(chosen)
+	}
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("redis-server (or valkey-server) is %w; `make setup` installs it", ErrNoBinary)
+}
+
+// FindPostgres returns the directory of the postgres and initdb to run: SLUICE_POSTGRES_BIN, else where PATH finds both,
+// else the highest version among the packages' own directories.
+func FindPostgres() (string, error) {
+	if chosen := os.Getenv(PostgresBinEnv); chosen != "" {
+		if !holdsPostgres(chosen) {
+			return "", fmt.Errorf("%s: %s does not hold postgres and initdb", PostgresBinEnv, chosen)
+		}
+		return filepath.Abs(chosen)
+	}
+	if dir, ok := postgresInPath(); ok {
+		return dir, nil
+	}
+	var found []string
+	for _, pattern := range postgresDirs {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			return "", err
+		}
+		found = append(found, dirs...)
+	}
+	return newest(found)
+}
+
+// newest picks the directory of the highest version among those that hold Postgres' programs.
+func newest(dirs []string) (string, error) {
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !holdsPostgres(dir) })
+	if len(dirs) == 0 {
+		return "", fmt.Errorf("postgres is %w; `make setup` installs it", ErrNoBinary)
+	}
+	return slices.MaxFunc(dirs, func(a, b string) int { return versionIn(a) - versionIn(b) }), nil
+}
+
+// postgresInPath follows links, because a link to postgres alone has no initdb beside it.
+func postgresInPath() (string, bool) {
+	path, err := exec.LookPath("postgres")
+	if err != nil {
+		return "", false
+	}
+	path, err = filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", false
+	}
+	dir := filepath.Dir(path)
+	return dir, holdsPostgres(dir)
+}
+
+func holdsPostgres(dir string) bool {
+	return isExecutable(filepath.Join(dir, "postgres")) && isExecutable(filepath.Join(dir, "initdb"))
+}
+
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+var lastNumber = regexp.MustCompile(`(\d+)\D*$`)
+
+// versionIn reads the major version out of a package's directory; 0 where it names none.
+func versionIn(dir string) int {
+	number := lastNumber.FindStringSubmatch(dir)
+	if number == nil {
+		return 0
+	}
+	version, err := strconv.Atoi(number[1])
+	if err != nil {
+		return 0
+	}
+	return version
+}

@@ -1,0 +1,85 @@
+package localservers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain also serves as the program that tests start in order to kill it: see child_test.go.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		os.Exit(playRole(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testLimit bounds what a test does with servers: much more than it takes, so that only a hang reaches it.
+const testLimit = time.Minute
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// must skips the test where a server isn't installed, unless servers are required, and fails it on any other error.
+func must[T any](t *testing.T, server T, err error) T {
+	t.Helper()
+	if errors.Is(err, ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func newRedis(t *testing.T, config ...string) *Redis {
+	t.Helper()
+	r, err := StartRedis(limited(t), RedisOptions{Config: config})
+	must(t, r, err)
+	t.Cleanup(func() { check(t, r.Close()) })
+	return r
+}
+
+func newPostgres(t *testing.T, config ...string) *Postgres {
+	t.Helper()
+	p, err := StartPostgres(limited(t), PostgresOptions{Config: config})
+	must(t, p, err)
+	t.Cleanup(func() { check(t, p.Close()) })
+	return p
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 20s for %s, in vain", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// publicDir is like t.TempDir, but other accounts can reach it.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "sluicetest-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Chmod(dir, 0o755))
+	return dir
+}

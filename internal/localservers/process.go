@@ -1,0 +1,132 @@
+package localservers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// killLimit bounds the wait for a process after SIGKILL. The kernel needs milliseconds; only a hung disk needs longer.
+const killLimit = 10 * time.Second
+
+// pipeLimit bounds the wait for the output of a process that has ended but has left its pipes to a child of its own.
+const pipeLimit = time.Second
+
+// wrapper records its process id on descriptor 3, sees whether the den ($0) is still open, and becomes the command. See
+// guardian.sh for why this order leaves no gap.
+const wrapper = `echo $$ >&3 && [ -e "$0/open" ] && exec "$@" 3>&-`
+
+// errEnded is what signalling a process that has ended returns.
+var errEnded = errors.New("not running")
+
+// command says what to run in a den.
+type command struct {
+	name   string // of its pid file; guardian.sh knows `postgres`
+	argv   []string
+	dir    string
+	env    []string
+	who    account
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// process is one child in a den. Its goroutine reaps it and ends with it.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed once the process is reaped and no longer listed in the den
+	err    error         // of Wait; valid after exited
+}
+
+func (d *den) start(c command) (*process, error) {
+	// We open the file, not the child: the den's directory is ours alone, so no other account can list a process there
+	// for the guardian to kill.
+	pidFile, err := os.Create(filepath.Join(d.dir, c.name+".pid"))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.name, err)
+	}
+	defer pidFile.Close()
+	cmd := exec.Command("/bin/sh", append([]string{"-c", wrapper, d.dir}, c.argv...)...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.dir, c.env, c.stdout, c.stderr
+	cmd.ExtraFiles = []*os.File{pidFile}
+	cmd.SysProcAttr = c.who.attributes()
+	cmd.WaitDelay = pipeLimit
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", c.name, err), os.Remove(pidFile.Name()))
+	}
+	p := &process{cmd: cmd, exited: make(chan struct{})}
+	go p.reap(pidFile.Name())
+	return p, nil
+}
+
+func (p *process) reap(pidFile string) {
+	defer close(p.exited)
+	p.err = p.cmd.Wait()
+	_ = os.Remove(pidFile) // its number may soon be another process'
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) signal(s syscall.Signal) error {
+	if !p.running() {
+		return errEnded
+	}
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s to process %d: %w", s, p.pid(), err)
+	}
+	return nil
+}
+
+// kill ends the process with SIGKILL and waits until it is reaped. Killing one that has ended is harmless.
+func (p *process) kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errEnded) {
+		return err
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(killLimit):
+		return fmt.Errorf("process %d did not end within %s of SIGKILL", p.pid(), killLimit)
+	}
+}
+
+// stop asks the process to end and waits; when ctx ends first, it is killed and ctx's error returned.
+func (p *process) stop(ctx context.Context, ask syscall.Signal) error {
+	if err := p.signal(ask); err != nil {
+		if errors.Is(err, errEnded) {
+			return nil
+		}
+		return err
+	}
+	_ = p.signal(syscall.SIGCONT) // a paused process can't act on a signal
+	select {
+	case <-p.exited:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("process %d did not stop in time: %w", p.pid(), ctx.Err()), p.kill())
+	}
+}
+
+// result waits for a process that ends by itself; when ctx ends first, it is killed and ctx's error returned.
+func (p *process) result(ctx context.Context) error {
+	select {
+	case <-p.exited:
+		return p.err
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), p.kill())
+	}
+}

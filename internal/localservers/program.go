@@ -1,0 +1,61 @@
+package localservers
+
+import (
+	"context"
+	"io"
+	"syscall"
+)
+
+// Program is a program of ours (an API, a worker) to run beside private servers.
+type Program struct {
+	Name           string   // in file names and errors; need not be unique
+	Path           string   // of the executable
+	Args           []string // without the program's own name
+	Dir            string   // working directory; "" is ours
+	Env            []string // its whole environment; nil is ours
+	Stdout, Stderr io.Writer
+}
+
+// RunningProgram is a started Program. It ends at the latest with the servers it was started beside.
+type RunningProgram struct {
+	proc *process
+}
+
+// Run starts a program that ends with the servers: at Close, or when this process dies in whatever way. It runs under our
+// own account, in a session of its own, so a ctrl-C in the terminal doesn't reach it: Stop does.
+func (s *Servers) Run(p Program) (*RunningProgram, error) {
+	proc, err := s.den.start(command{
+		name: "program-" + s.den.unique(p.Name), argv: append([]string{p.Path}, p.Args...),
+		dir: p.Dir, env: p.Env, stdout: p.Stdout, stderr: p.Stderr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	running := &RunningProgram{proc: proc}
+	s.den.adopt(running)
+	return running, nil
+}
+
+// PID of the program; after it has ended the number may be another process'.
+func (r *RunningProgram) PID() int { return r.proc.pid() }
+
+// Exited is closed when the program has ended and is reaped.
+func (r *RunningProgram) Exited() <-chan struct{} { return r.proc.exited }
+
+// Err says how the program ended: nil for exit code 0, else an *exec.ExitError. It waits for the end.
+func (r *RunningProgram) Err() error {
+	<-r.proc.exited
+	return r.proc.err
+}
+
+// Kill ends the program with SIGKILL and returns when it is gone.
+func (r *RunningProgram) Kill() error { return r.proc.kill() }
+
+// Stop asks the program to end (SIGTERM) and waits for it; when ctx ends first, the program is killed and the error says so.
+func (r *RunningProgram) Stop(ctx context.Context) error { return r.proc.stop(ctx, syscall.SIGTERM) }
+
+// Pause stops the program in its tracks (SIGSTOP).
+func (r *RunningProgram) Pause() error { return r.proc.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused program go on (SIGCONT).
+func (r *RunningProgram) Resume() error { return r.proc.signal(syscall.SIGCONT) }

@@ -1,0 +1,144 @@
+package localservers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// RedisOptions are what a caller may want other than the default.
+type RedisOptions struct {
+	// Config lines, redis.conf syntax, appended to our own: a later line wins.
+	Config []string
+}
+
+// Redis is a private Redis or Valkey server. Its methods may be called from any goroutine.
+type Redis struct {
+	server
+	socket string
+}
+
+// StartRedis starts a private Redis and returns once it answers. ctx bounds the start only; Close ends the server.
+// ErrNoBinary is in the chain of the error when Redis is not installed.
+func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
+	den, err := openDen()
+	if err != nil {
+		return nil, err
+	}
+	r, err := startRedisIn(ctx, den, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("private Redis: %w", err), den.close())
+	}
+	r.alone = true
+	return r, nil
+}
+
+func startRedisIn(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
+	binary, err := FindRedis()
+	if err != nil {
+		return nil, err
+	}
+	who, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	room, err := d.room("redis", who)
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{socket: filepath.Join(room, "redis.sock")}
+	config := filepath.Join(room, "redis.conf")
+	r.server = server{
+		den:  d,
+		room: room,
+		log:  filepath.Join(room, "redis.log"),
+		spec: command{name: "redis", argv: []string{binary, config}, dir: room, env: serverEnv(room), who: who},
+		stop: syscall.SIGTERM, probe: r.ping,
+	}
+	if err := writeFor(who, config, redisConfig(room, r.socket, o)); err != nil {
+		return nil, err
+	}
+	return r, r.start(ctx)
+}
+
+// redisConfig is as durable as production (DESIGN section 4): every write is on disk before it is answered, and nothing
+// is ever evicted. No snapshots: the append-only file is the data.
+func redisConfig(room, socket string, o RedisOptions) string {
+	lines := []string{
+		"port 0",
+		"unixsocket " + socket,
+		"unixsocketperm 700",
+		"dir " + room,
+		`pidfile ""`,
+		"daemonize no",
+		"supervised no",
+		`save ""`,
+		"appendonly yes",
+		"appendfsync always",
+		"maxmemory-policy noeviction",
+	}
+	return strings.Join(append(lines, o.Config...), "\n") + "\n"
+}
+
+// ping speaks the protocol by hand, so that no client library decides how often and how long to try.
+func (r *Redis) ping(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	reply, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH") {
+		return nil
+	}
+	return errors.New(strings.TrimSpace(reply)) // -LOADING: it still reads its file
+}
+
+// URL is the server's address in the form that redis.ParseURL and REDIS_URL take. It stays the same over restarts.
+func (r *Redis) URL() string { return "unix://" + r.socket }
+
+// Close ends the server and removes its data. Calling it twice is harmless.
+func (r *Redis) Close() error {
+	err := r.Kill()
+	if !r.alone {
+		return err
+	}
+	return errors.Join(err, r.den.close())
+}
+
+// serverEnv is all that a server gets to see of our environment: a PGPORT or a TZ of the user's must not change it.
+func serverEnv(home string) []string {
+	env := []string{"HOME=" + home, "TMPDIR=" + home, "LC_ALL=C", "TZ=UTC"}
+	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// writeFor writes a file that the account owns.
+func writeFor(who account, path, content string) error {
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		return err
+	}
+	if !who.stepDown {
+		return nil
+	}
+	return os.Chown(path, who.uid, who.gid)
+}

@@ -1,0 +1,223 @@
+package localservers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// startLimit bounds a server's start, recovery after a kill included. It takes tens of milliseconds; a busy machine
+	// with a slow disk may need seconds.
+	startLimit = 30 * time.Second
+	// stopLimit bounds an orderly stop: Postgres writes a checkpoint.
+	stopLimit = 30 * time.Second
+	// pollEvery is how often a starting server is asked whether it is up.
+	pollEvery = 5 * time.Millisecond
+	// probeLimit bounds one such question.
+	probeLimit = 2 * time.Second
+	// logTail is how much of a server's log goes into an error, in bytes: its last handful of lines.
+	logTail = 2048
+)
+
+// server is what Redis and Postgres have in common: one process at a time on one data directory.
+type server struct {
+	den   *den
+	alone bool // the den is this server's own and closes with it
+	room  string
+	log   string // path; the process' stdout and stderr, appended to by every start
+	spec  command
+	stop  syscall.Signal                  // asks for an orderly stop that keeps the data
+	probe func(ctx context.Context) error // nil once the server answers
+
+	mu   sync.Mutex // protects proc, and makes starts, stops and kills take turns
+	proc *process
+}
+
+// PID of the running process, or 0.
+func (s *server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up() {
+		return 0
+	}
+	return s.proc.pid()
+}
+
+// Dir holds the server's data, log and socket.
+func (s *server) Dir() string { return s.room }
+
+// Log returns the last lines of the server's own log.
+func (s *server) Log() string { return tail(s.log) }
+
+// up needs mu.
+func (s *server) up() bool { return s.proc != nil && s.proc.running() }
+
+// start needs mu, or a server that nobody else knows yet. It returns once the server answers.
+func (s *server) start(ctx context.Context) error {
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	spec := s.spec
+	spec.stdout, spec.stderr = log, log
+	if s.proc, err = s.den.start(spec); err != nil {
+		return err
+	}
+	if err := s.awaitAnswer(ctx); err != nil {
+		return errors.Join(err, s.killFamily())
+	}
+	return nil
+}
+
+func (s *server) awaitAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %s", startLimit))
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		probe, done := context.WithTimeout(ctx, probeLimit)
+		err := s.probe(probe)
+		done()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.proc.exited:
+			return fmt.Errorf("%s ended while starting (%w); its log ends:\n%s", s.spec.name, s.proc.err, s.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not start: %w (last try: %w); its log ends:\n%s",
+				s.spec.name, context.Cause(ctx), err, s.Log())
+		case <-tick.C:
+		}
+	}
+}
+
+// Kill ends the server as a power cut would (SIGKILL to all of its processes) and returns when it is gone.
+func (s *server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up() {
+		return nil
+	}
+	return s.killFamily()
+}
+
+// killFamily needs mu. Postgres' backends would outlive their postmaster for a moment and could still commit; a power cut
+// leaves nobody to do that.
+func (s *server) killFamily() error {
+	children, err := s.freeze()
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = s.proc.kill()
+	for _, pid := range children {
+		err = errors.Join(err, signalChild(pid, syscall.SIGKILL))
+	}
+	return errors.Join(err, awaitEnd(children, killLimit))
+}
+
+// Pause stops all of the server's processes in their tracks (SIGSTOP): connections stay open and nothing answers.
+func (s *server) Pause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up() {
+		return fmt.Errorf("pause %s: %w", s.spec.name, errEnded)
+	}
+	children, err := s.freeze()
+	if err != nil {
+		return err
+	}
+	err = os.WriteFile(s.paused(), []byte(strings.Trim(fmt.Sprint(children), "[]")), 0o600)
+	for _, pid := range children {
+		err = errors.Join(err, signalChild(pid, syscall.SIGSTOP))
+	}
+	return err
+}
+
+// paused lists the children that Pause stopped, for the guardian: one that can't act on a signal takes 5 s to end.
+func (s *server) paused() string { return filepath.Join(s.den.dir, s.spec.name+".paused") }
+
+// freeze needs mu. It stops the main process first, so that the list of its children stays complete.
+func (s *server) freeze() ([]int, error) {
+	if err := s.proc.signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	return childrenOf(s.proc.pid())
+}
+
+// Resume lets a paused server go on (SIGCONT).
+func (s *server) Resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up() {
+		return fmt.Errorf("resume %s: %w", s.spec.name, errEnded)
+	}
+	return s.resume()
+}
+
+// resume needs mu. What isn't paused doesn't mind.
+func (s *server) resume() error {
+	children, err := childrenOf(s.proc.pid())
+	for _, pid := range children {
+		err = errors.Join(err, signalChild(pid, syscall.SIGCONT))
+	}
+	return errors.Join(err, s.proc.signal(syscall.SIGCONT), os.RemoveAll(s.paused()))
+}
+
+// Stop ends the server in an orderly way and keeps its data for Restart. When ctx ends first, or 30 s have passed, the
+// server is killed and the error says so. Stopping a server that doesn't run is harmless.
+func (s *server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end(ctx, s.stop, stopLimit)
+}
+
+// Restart starts the server again on the same data directory and the same socket, after an orderly stop if it still runs.
+// It returns once the server answers.
+func (s *server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.end(ctx, s.stop, stopLimit); err != nil {
+		return err
+	}
+	return s.start(ctx)
+}
+
+// end needs mu.
+func (s *server) end(ctx context.Context, ask syscall.Signal, limit time.Duration) error {
+	if !s.up() {
+		return nil
+	}
+	if err := s.resume(); err != nil && !errors.Is(err, errEnded) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return s.proc.stop(ctx, ask)
+}
+
+// tail reads the end of a file, from a line's start; what can't be read is said in place of it.
+func tail(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	text := strings.TrimSpace(string(content))
+	if len(text) <= logTail {
+		return text
+	}
+	text = text[len(text)-logTail:]
+	_, text, _ = strings.Cut(text, "\n")
+	return text
+}

@@ -1,0 +1,119 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/internal/config"
+	"sluice/pipeline"
+)
+
+// Stores are the open connections of a process.
+type Stores struct {
+	Redis    redis.UniversalClient
+	Postgres *db.Store
+	Features pipeline.Features // of Redis
+}
+
+// Connect opens both stores, waiting for each at most cfg.StartTimeout, and checks that Redis can be trusted with orders,
+// that the schema is migrated and that PARTITIONS is what it was at install.
+func Connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*Stores, error) {
+	s := &Stores{}
+	if err := s.connect(ctx, cfg, log); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	rdb, err := OpenRedis(cfg)
+	if err != nil {
+		return err
+	}
+	s.Redis = rdb
+	if err := waitFor(ctx, "Redis", cfg.StartTimeout, log, func(ctx context.Context) error {
+		s.Features, err = pipeline.Probe(ctx, rdb)
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := s.Features.Require(cfg.Durability); err != nil {
+		return err
+	}
+	if err := waitFor(ctx, "Postgres", cfg.StartTimeout, log, func(ctx context.Context) error {
+		if s.Postgres == nil {
+			s.Postgres, err = db.Open(ctx, cfg.DatabaseURL, db.Options{})
+		}
+		if err == nil {
+			err = s.Postgres.Ping(ctx)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := s.Postgres.CheckSchema(ctx); err != nil {
+		return err
+	}
+	return s.checkPartitions(ctx, cfg.Partitions)
+}
+
+func (s *Stores) checkPartitions(ctx context.Context, want int) error {
+	installed, err := s.Postgres.EnsurePartitions(ctx, want)
+	if err != nil {
+		return err
+	}
+	if installed != want {
+		return pipeline.Errorf(pipeline.KindInvalid,
+			"PARTITIONS is %d, but this installation was made with %d: keys would not be found; set PARTITIONS=%d", want, installed, installed)
+	}
+	return nil
+}
+
+// Close closes what is open.
+func (s *Stores) Close() {
+	if s.Postgres != nil {
+		s.Postgres.Close()
+	}
+	if s.Redis != nil {
+		_ = s.Redis.Close() // nothing can be done about it, and nothing is lost
+	}
+}
+
+// OpenRedis makes a client; it does not connect yet.
+func OpenRedis(cfg config.Config) (redis.UniversalClient, error) {
+	opts, err := config.RedisOptions(cfg.RedisURL)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
+	return redis.NewUniversalClient(opts), nil
+}
+
+// waitFor tries until a server answers: at start, servers often come up together with us.
+func waitFor(ctx context.Context, server string, limit time.Duration, log *slog.Logger, try func(context.Context) error) error {
+	const attempt = 5 * time.Second
+	said := false
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, attempt)
+		defer cancel()
+		err := try(ctx)
+		if err != nil && pipeline.KindOf(err) == pipeline.KindInvalid {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		if err != nil && !said {
+			said = true
+			log.Warn("waiting for "+server, "at_most", limit, "error", err)
+		}
+		return struct{}{}, err
+	}, backoff.WithMaxElapsedTime(limit))
+	if err != nil {
+		return fmt.Errorf("%s did not answer within %s: %w", server, limit, err)
+	}
+	return nil
+}

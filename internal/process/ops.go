@@ -1,0 +1,97 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// readyTimeout bounds one readiness check.
+const readyTimeout = 2 * time.Second
+
+// check is one thing that must work for the process to be ready.
+type check struct {
+	name string
+	run  func(context.Context) error
+}
+
+// newRegistry returns a registry with the metrics of the Go runtime and of the build.
+func newRegistry(version string) *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_build_info", Help: "Always 1; the label tells the version."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	reg.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// opsHandler serves health, readiness and metrics.
+func opsHandler(reg *prometheus.Registry, checks []check) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		status, results := http.StatusOK, map[string]string{}
+		for _, c := range checks {
+			results[c.name] = "ok"
+			if c.run(ctx) != nil {
+				status, results[c.name] = http.StatusServiceUnavailable, "unavailable"
+			}
+		}
+		writeJSON(w, status, map[string]any{"checks": results})
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: 5 * time.Second, MaxRequestsInFlight: 4}))
+	return mux
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone
+}
+
+// serve listens on an address and serves until the context ends, then waits for requests under way, at most so long.
+// It reports the address it got, once.
+func serve(ctx context.Context, server *http.Server, shutdown time.Duration, log *slog.Logger, listening func(addr string)) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", server.Addr)
+	if err != nil {
+		return err
+	}
+	listening(l.Addr().String())
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdown)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		log.Warn("requests under way were cut off", "error", err)
+		_ = server.Close() // the reason is told above
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// opsServer serves the operations side of a process. Its limits are small: only operators and scrapers call it.
+func opsServer(addr string, h http.Handler) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+}

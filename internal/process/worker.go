@@ -1,0 +1,65 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"sluice/internal/config"
+	"sluice/pipeline"
+)
+
+// RunWorker runs a worker until the context ends, and returns when everything under way is finished or handed over.
+func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+	stores, err := Connect(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer stores.Close()
+	reader, err := OpenRedis(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = reader.Close() }()
+
+	reg := newRegistry(version)
+	metrics := pipeline.NewMetrics(reg)
+	sales := pipeline.NewCatalogue(stores.Postgres, log)
+	publisher := pipeline.NewPublisher(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, log)
+	worker, err := pipeline.NewWorker(stores.Redis, reader, pipeline.DefaultKeys, stores.Postgres, cfg.Worker, metrics, log,
+		publisher.Job(sales))
+	if err != nil {
+		return err
+	}
+	addr := cfg.AdminAddr
+	if addr == "" {
+		addr = "127.0.0.1:0" // any free port, so that any number of workers run on one machine
+	}
+	ops := opsServer(addr, opsHandler(reg, storeChecks(stores)))
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var parts sync.WaitGroup
+	parts.Go(func() { sales.Run(ctx) })
+	parts.Go(func() {
+		err = serve(ctx, ops, cfg.ShutdownTimeout, log, func(addr string) {
+			log.Info("worker operations", "url", "http://"+addr)
+		})
+		if err != nil {
+			err = fmt.Errorf("ADMIN_ADDR %s: %w", cfg.AdminAddr, err)
+			stop() // without its health and metrics nobody could tell how it is
+		}
+	})
+	worker.Run(ctx)
+	stop()
+	parts.Wait()
+	return err
+}
+
+func storeChecks(s *Stores) []check {
+	return []check{
+		{"redis", func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }},
+		{"postgres", s.Postgres.Ping},
+	}
+}

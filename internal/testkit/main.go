@@ -1,0 +1,30 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs a package's tests, ends the servers that they shared, and fails the run when a goroutine is left over:
+//
+//	func TestMain(m *testing.M) { testkit.Main(m) }
+func Main(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	code := m.Run()
+	if err := closeShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "testkit: end the shared servers:", err)
+		code = max(code, 1)
+	}
+	if code != 0 {
+		return code // a failed test may well leave a goroutine; its failure is the news
+	}
+	if err := goleak.Find(containerGoroutines()...); err != nil {
+		fmt.Fprintln(os.Stderr, "testkit:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,49 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+
+	"sluice/internal/localservers"
+)
+
+// PrivateRedis starts a Redis for this test alone, which it may kill, pause and restart. Config lines (redis.conf syntax)
+// are added to the usual ones. It runs from the machine's binaries whatever TEST_SERVERS says.
+func PrivateRedis(t testing.TB, config ...string) *localservers.Redis {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	r, err := localservers.StartRedis(ctx, localservers.RedisOptions{Config: config})
+	if err != nil {
+		skipWithout(t, localError(err))
+	}
+	closeAfter(t, r.Close)
+	return r
+}
+
+// PrivatePostgres starts a Postgres for this test alone, with a migrated database, which the test may kill, pause and
+// restart. Config lines (postgresql.conf syntax) are added to the usual ones. It runs from the machine's binaries
+// whatever TEST_SERVERS says.
+func PrivatePostgres(t testing.TB, config ...string) *localservers.Postgres {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	p, err := localservers.StartPostgres(ctx, localservers.PostgresOptions{Config: config})
+	if err != nil {
+		skipWithout(t, localError(err))
+	}
+	closeAfter(t, p.Close)
+	if err := migrate(ctx, p.URL()); err != nil {
+		t.Fatalf("migrate the private Postgres: %v", err)
+	}
+	return p
+}
+
+func closeAfter(t testing.TB, end func() error) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Errorf("end the private server: %v", err)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package testkit
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// scanCount is how many keys one SCAN step looks at.
+const scanCount = 1000
+
+// Redis returns a client of the process' shared Redis, closed when the test ends. It never retries by itself, as in
+// production: a test sees what happened.
+func Redis(t testing.TB) *redis.Client {
+	t.Helper()
+	return Client(t, sharedRedis.url(t))
+}
+
+// Client is Redis for a server of the test's own (see PrivateRedis).
+func Client(t testing.TB, url string) *redis.Client {
+	t.Helper()
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatalf("Redis URL: %v", err)
+	}
+	options.MaxRetries = -1
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Errorf("close the Redis client: %v", err)
+		}
+	})
+	return client
+}
+
+// Prefix returns a key prefix that nobody else uses, for pipeline.Keys. Every key "<prefix>:…" of the shared Redis is
+// removed when the test ends.
+func Prefix(t testing.TB) string {
+	t.Helper()
+	client := Redis(t)
+	prefix := "test-" + unique()
+	t.Cleanup(func() { removeKeys(t, client, prefix+":*") })
+	return prefix
+}
+
+func removeKeys(t testing.TB, client *redis.Client, pattern string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	keys := client.Scan(ctx, 0, pattern, scanCount).Iterator()
+	for keys.Next(ctx) {
+		if err := client.Unlink(ctx, keys.Val()).Err(); err != nil {
+			t.Errorf("remove the test's keys: %v", err)
+			return
+		}
+	}
+	if err := keys.Err(); err != nil {
+		t.Errorf("list the test's keys: %v", err)
+	}
+}
+
+// unique keeps apart what several test processes put on one server. It decides no test's behaviour, so it is not seeded.
+func unique() string {
+	var name [6]byte
+	_, _ = rand.Read(name[:]) // never fails
+	return hex.EncodeToString(name[:])
+}

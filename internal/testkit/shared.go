@@ -1,0 +1,173 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/localservers"
+)
+
+const (
+	// startLimit bounds the start of a shared server: initdb on a busy machine, or a container with its image to pull.
+	startLimit = 3 * time.Minute
+	// callLimit bounds one call to a server that is up.
+	callLimit = 30 * time.Second
+)
+
+// errAbsent says that a source has no server to offer, so the next one is asked.
+var errAbsent = errors.New("no server")
+
+// running is a server that tests can use.
+type running struct {
+	url   string
+	close func() error
+}
+
+// source is one way to come by a server.
+type source struct {
+	name            string // as in TEST_SERVERS
+	redis, postgres func(context.Context) (running, error)
+}
+
+// sources in the order in which they are asked.
+var sources = []source{
+	{"url", fromEnv("TEST_REDIS_URL"), fromEnv("TEST_DATABASE_URL")},
+	{"local", localRedis, localPostgres},
+	{"containers", containerRedis, containerPostgres},
+}
+
+// The servers that all tests of this process share.
+var (
+	sharedRedis    = shared{start: func(ctx context.Context, s source) (running, error) { return s.redis(ctx) }}
+	sharedPostgres = shared{start: func(ctx context.Context, s source) (running, error) { return s.postgres(ctx) }}
+)
+
+// shared is a server that is started when a test first needs it.
+type shared struct {
+	start func(context.Context, source) (running, error)
+
+	mu     sync.Mutex // protects the rest
+	asked  bool
+	server running
+	err    error
+}
+
+// url of the server. The test is skipped where there is none, and fails where one didn't start.
+func (s *shared) url(t testing.TB) string {
+	t.Helper()
+	s.mu.Lock()
+	if !s.asked {
+		s.asked = true
+		s.server, s.err = firstOf(s.start)
+	}
+	server, err := s.server, s.err
+	s.mu.Unlock()
+	skipWithout(t, err)
+	return server.url
+}
+
+func (s *shared) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server.close == nil {
+		return nil
+	}
+	end := s.server.close
+	s.server = running{}
+	return end()
+}
+
+func closeShared() error {
+	return errors.Join(dropTemplate(), sharedRedis.close(), sharedPostgres.close())
+}
+
+// firstOf asks the allowed sources in turn.
+func firstOf(start func(context.Context, source) (running, error)) (running, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	allowed, err := allowedSources()
+	if err != nil {
+		return running{}, err
+	}
+	var absences []error
+	for _, s := range allowed {
+		server, err := start(ctx, s)
+		if !errors.Is(err, errAbsent) {
+			return server, err
+		}
+		absences = append(absences, fmt.Errorf("%s: %w", s.name, err))
+	}
+	return running{}, errors.Join(absences...)
+}
+
+func allowedSources() ([]source, error) {
+	only := os.Getenv("TEST_SERVERS")
+	if only == "" {
+		return sources, nil
+	}
+	allowed := slices.DeleteFunc(slices.Clone(sources), func(s source) bool { return s.name != only })
+	if len(allowed) == 0 {
+		return nil, fmt.Errorf("TEST_SERVERS=%s is none of url, local, containers", only)
+	}
+	return allowed, nil
+}
+
+// skipWithout ends the test when err is set: skipped when there is no server to be had, unless servers are required.
+func skipWithout(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, errAbsent) && !serversRequired():
+		t.Skipf("needs a real server: %v", err)
+	default:
+		t.Fatalf("needs a real server: %v", err)
+	}
+}
+
+func serversRequired() bool {
+	return isSet("CI") || isSet("SLUICE_REQUIRE_SERVERS")
+}
+
+func isSet(name string) bool {
+	value := os.Getenv(name)
+	return value != "" && value != "0" && value != "false"
+}
+
+func fromEnv(name string) func(context.Context) (running, error) {
+	return func(context.Context) (running, error) {
+		url := os.Getenv(name)
+		if url == "" {
+			return running{}, fmt.Errorf("%w: %s is not set", errAbsent, name)
+		}
+		return running{url: url, close: func() error { return nil }}, nil
+	}
+}
+
+func localRedis(ctx context.Context) (running, error) {
+	r, err := localservers.StartRedis(ctx, localservers.RedisOptions{})
+	if err != nil {
+		return running{}, localError(err)
+	}
+	return running{url: r.URL(), close: r.Close}, nil
+}
+
+func localPostgres(ctx context.Context) (running, error) {
+	p, err := localservers.StartPostgres(ctx, localservers.PostgresOptions{})
+	if err != nil {
+		return running{}, localError(err)
+	}
+	return running{url: p.URL(), close: p.Close}, nil
+}
+
+func localError(err error) error {
+	if errors.Is(err, localservers.ErrNoBinary) {
+		return fmt.Errorf("%w: %w", errAbsent, err)
+	}
+	return err
+}

@@ -1,0 +1,60 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	scripts "sluice/lua/lock"
+)
+
+// MaxBatch bounds the keys of one TryLockMany or UnlockMany.
+const MaxBatch = scripts.MaxBatch
+
+// Batch is what one TryLockMany got.
+type Batch struct {
+	Token      string    // the value of every lock held; unique to the call
+	Held       []bool    // Held[i] tells whether the i-th key is ours; false means that another holds it
+	ValidUntil time.Time // when the holder must have finished, by this machine's monotonic clock
+}
+
+// TryLockMany takes, in one round trip, those of 1 to MaxBatch locks that are free, and does not wait for the others. A
+// key named twice is held twice. All keys lie in one hash slot. Free them with UnlockMany and Batch.Token, or let
+// lua.Settle do it; a lock that nobody frees is free after the TTL.
+//
+// After an error the caller holds nothing. Locks that the server may have given before its reply was lost are freed before
+// TryLockMany returns, for which it may take two seconds more than ctx allows; where the server can't be reached, the TTL
+// frees them. On a server that is full the error is Redis' own OOM.
+func (c *Client) TryLockMany(ctx context.Context, keys []string) (Batch, error) {
+	if err := checkTTL("ttl", c.ttl); err != nil {
+		return Batch{}, err
+	}
+	token, sent := newToken(), time.Now()
+	held, err := scripts.TryMany(ctx, c.rdb, keys, token, c.ttl)
+	if err != nil {
+		c.abandon(ctx, keys, token, err)
+		return Batch{}, err
+	}
+	return Batch{Token: token, Held: held, ValidUntil: validUntil(sent, c.ttl)}, nil
+}
+
+// UnlockMany frees those of 1 to MaxBatch locks that are still held under the token, and no others. It works although ctx
+// is cancelled, for at most two seconds; after an error the locks free themselves when their TTL ends.
+func (c *Client) UnlockMany(ctx context.Context, keys []string, token string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	_, err := scripts.UnlockMany(ctx, c.rdb, keys, token)
+	return err
+}
+
+// abandon frees what a failed call may have taken all the same. An error that the server itself told leaves no doubt:
+// nothing was taken. Its own failure is not told, since the first error says more and the TTL does the same later.
+func (c *Client) abandon(ctx context.Context, keys []string, token string, err error) {
+	var told redis.Error
+	if errors.As(err, &told) {
+		return
+	}
+	_ = c.UnlockMany(ctx, keys, token)
+}

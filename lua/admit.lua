@@ -1,0 +1,153 @@
+-- admit: answers a batch of order requests for one sale on one partition. Each request that is accepted takes stock,
+-- fills its buyer's slot and appends an order event to the stream.
+--
+-- Why atomic: stock, slot and event must change together, or a crash between them sells a unit that nobody ships
+-- (taken, no event) or ships one that was never taken. Every check reads what the writes below change, and the window
+-- is judged by one clock for all buyers, Redis' own. Nothing is written before every request is decided, and the first
+-- write is the only one that can still fail (wrong type, out of memory, read-only), so no failure leaves half a batch.
+--
+-- Run twice with the same order ids (a retry after a lost reply), the second run answers like the first and writes
+-- nothing: a slot that names the request's own order id means "accepted".
+--
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released
+-- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
+-- KEYS[3] orders  stream of order events: v s k o n u q t [tp]
+--
+-- ARGV[1] sale_id       goes into the events; KEYS[1] is what says which sale it is
+-- then for each request, 1 to 128 of them:
+-- ARGV[+1] order_id      no spaces
+-- ARGV[+2] number        the order number; 63 bits, so it stays a string throughout (a Lua number holds 53)
+-- ARGV[+3] user          the buyer's id
+-- ARGV[+4] units         how many the buyer wants: an integer of at least 1, in plain decimal digits
+-- ARGV[+5] key_hash      hash of the idempotency key; "-" for none
+-- ARGV[+6] payload_hash  hash of what the buyer asked for; "-" for none
+-- ARGV[+7] traceparent   W3C trace context; "" when the request is not sampled
+--
+-- Returns one flat array: now_ms, stock left (units), opens_ms, closes_ms, max_quantity, then two for each request: a
+-- code and the slot that it speaks of ("" where there is none). Without the sale the first numbers but now_ms are 0.
+--   accepted         the slot is this order's, filled now or by an earlier run
+--   replayed         the buyer has a slot, filled under the same idempotency key for the same payload
+--   key-reused       the buyer has a slot, filled under the same idempotency key for another payload
+--   already-ordered  the buyer has a slot, and this request has no key or another one
+--   sold-out         fewer units are left than asked for
+--   not-open         the window has not begun
+--   closed           an operator closed the sale, or its window has ended
+--   paused           an operator paused the sale
+--   over-limit       more units than the sale allows in one order
+--   not-loaded       Redis does not hold the sale: nothing is known, least of all that it sold out
+-- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
+--
+-- Cost: O(requests): two HMGET, one XADD for each accepted request, two HSET.
+
+local sale, buyers, orders = KEYS[1], KEYS[2], KEYS[3]
+local sale_id = ARGV[1]
+local width = 7
+local last = #ARGV - width + 1 -- where the last request begins
+
+if last < 2 or (#ARGV - 1) % width ~= 0 then
+  return redis.error_reply('BADCALL admit: a request has 7 arguments')
+end
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local held = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity')
+local state = held[1]
+if not state then
+  local reply = { now_ms, 0, 0, 0, 0 }
+  for _ = 2, last, width do
+    reply[#reply + 1] = 'not-loaded'
+    reply[#reply + 1] = ''
+  end
+  return reply
+end
+
+local stock, accepted = tonumber(held[2]), tonumber(held[3])
+local opens_ms, closes_ms, max_quantity = tonumber(held[4]), tonumber(held[5]), tonumber(held[6])
+if not (stock and accepted and opens_ms and closes_ms and max_quantity) then
+  return redis.error_reply('BADSALE admit: the sale hash lacks a number')
+end
+
+local shut -- why nobody can order now; nil while the sale is open
+if state == 'closed' or now_ms >= closes_ms then
+  shut = 'closed'
+elseif state == 'paused' then
+  shut = 'paused'
+elseif state ~= 'active' then
+  return redis.error_reply('BADSALE admit: the sale has no known state')
+elseif now_ms < opens_ms then
+  shut = 'not-open'
+end
+
+local users = {}
+for at = 2, last, width do
+  users[#users + 1] = ARGV[at + 2]
+end
+local slots = redis.call('HMGET', buyers, unpack(users))
+local slot_of = {} -- user -> slot, those filled below included: a buyer may be in the batch twice
+for i, user in ipairs(users) do
+  slot_of[user] = slots[i] or nil
+end
+
+local now = string.format('%.0f', now_ms)
+local since = ' ' .. now .. ' '
+local count = 0 -- requests accepted now
+local begins, sequences, filled = {}, {}, {} -- of those: where each begins in ARGV; its sequence; user, slot, …
+local reply = { now_ms, 0, opens_ms, closes_ms, max_quantity }
+local n = #reply
+for at = 2, last, width do
+  local order_id, number, user, units, key_hash, payload_hash = unpack(ARGV, at, at + 5)
+  local quantity = tonumber(units)
+  if not quantity or quantity < 1 or quantity % 1 ~= 0 then
+    return redis.error_reply('BADCALL admit: quantity is not an integer of at least 1')
+  end
+  local slot, code = slot_of[user], nil
+  if slot then
+    local order, key, payload = string.match(slot, '^(%S+) %d+ %d+ %d+ %d+ (%S+) (%S+)$')
+    if not order then
+      return redis.error_reply('BADSLOT admit: a buyer\'s slot does not have 7 fields')
+    elseif order == order_id then
+      code = 'accepted'
+    elseif key == '-' or key ~= key_hash then
+      code = 'already-ordered'
+    elseif payload == payload_hash then
+      code = 'replayed'
+    else
+      code = 'key-reused'
+    end
+  elseif shut then
+    code = shut
+  elseif quantity > max_quantity then
+    code = 'over-limit'
+  elseif quantity > stock then
+    code = 'sold-out'
+  else
+    code = 'accepted'
+    count = count + 1
+    stock = stock - quantity
+    local sequence = string.format('%.0f', accepted + count)
+    slot = order_id .. ' ' .. units .. ' ' .. number .. since .. sequence .. ' ' .. key_hash .. ' ' .. payload_hash
+    slot_of[user] = slot
+    begins[count], sequences[count], filled[2 * count - 1], filled[2 * count] = at, sequence, user, slot
+  end
+  reply[n + 1], reply[n + 2] = code, slot or ''
+  n = n + 2
+end
+reply[2] = stock
+if count == 0 then
+  return reply
+end
+
+for i, at in ipairs(begins) do
+  local order_id, number, user, units, _, _, traceparent = unpack(ARGV, at, at + 6)
+  if traceparent == '' then
+    redis.call('XADD', orders, '*', 'v', '1', 's', sale_id, 'k', sequences[i], 'o', order_id, 'n', number,
+      'u', user, 'q', units, 't', now)
+  else
+    redis.call('XADD', orders, '*', 'v', '1', 's', sale_id, 'k', sequences[i], 'o', order_id, 'n', number,
+      'u', user, 'q', units, 't', now, 'tp', traceparent)
+  end
+end
+redis.call('HSET', buyers, unpack(filled))
+redis.call('HSET', sale, 'stock', string.format('%.0f', stock), 'accepted', sequences[count])
+return reply

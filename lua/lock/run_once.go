@@ -1,0 +1,44 @@
+package lock
+
+import (
+	"context"
+	_ "embed" // the script is part of the program
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed run_once.lua
+var runOnceSource string
+
+var runOnceScript = redis.NewScript(runOnceSource)
+
+// The codes of run_once.lua.
+const (
+	runOnceRun  = "run"
+	runOnceBusy = "busy"
+)
+
+// RunOnce claims the current tick of a job, under a token that must be unique to the call, and reports whether it did.
+// Both durations count in whole milliseconds; early is how much before its time a run may begin.
+func RunOnce(ctx context.Context, rdb redis.Scripter, key, token string, tick, early time.Duration) (run bool, err error) {
+	switch {
+	case token == "":
+		return false, fmt.Errorf("run_once: the token is empty")
+	case tick < time.Millisecond || early < 0 || early >= tick:
+		return false, fmt.Errorf("run_once: tick %s, early %s: use at least 1ms, and early less than the tick", tick, early)
+	}
+	reply, err := runOnceScript.Run(ctx, rdb, []string{key}, token, tick.Milliseconds(), early.Milliseconds()).Result()
+	if err != nil {
+		return false, fmt.Errorf("run_once: %w", err)
+	}
+	switch reply {
+	case runOnceRun:
+		return true, nil
+	case runOnceBusy:
+		return false, nil
+	default:
+		return false, fmt.Errorf("run_once: unknown reply: %T %.200v", reply, reply)
+	}
+}

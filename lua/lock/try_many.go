@@ -1,0 +1,60 @@
+package lock
+
+import (
+	"context"
+	_ "embed" // the script is part of the program
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed try_many.lua
+var tryManySource string
+
+var tryManyScript = redis.NewScript(tryManySource)
+
+// MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers nobody else meanwhile: 1000 locks take it
+// about a millisecond.
+const MaxBatch = 1000
+
+// TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i] tells
+// about keys[i]. The TTL counts in whole milliseconds. All keys lie in one hash slot.
+func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token string, ttl time.Duration) (held []bool, err error) {
+	if err := checkBatch(keys, token); err != nil {
+		return nil, fmt.Errorf("try_many: %w", err)
+	}
+	if ttl < time.Millisecond {
+		return nil, fmt.Errorf("try_many: ttl %s: use at least 1ms", ttl)
+	}
+	reply, err := tryManyScript.Run(ctx, rdb, keys, token, ttl.Milliseconds()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("try_many: %w", err)
+	}
+	items, ok := reply.([]any)
+	if !ok || len(items) != len(keys) {
+		return nil, fmt.Errorf("try_many: unknown reply: want an array of %d, got %T %.200v", len(keys), reply, reply)
+	}
+	held = make([]bool, len(keys))
+	for i, item := range items {
+		switch item {
+		case int64(1):
+			held[i] = true
+		case int64(0):
+		default:
+			return nil, fmt.Errorf("try_many: unknown reply: %.200v for a lock", item)
+		}
+	}
+	return held, nil
+}
+
+func checkBatch(keys []string, token string) error {
+	switch {
+	case len(keys) < 1 || len(keys) > MaxBatch:
+		return fmt.Errorf("a batch of %d: use 1 to %d", len(keys), MaxBatch)
+	case token == "":
+		return fmt.Errorf("the token is empty")
+	default:
+		return nil
+	}
+}

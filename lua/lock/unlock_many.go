@@ -1,0 +1,31 @@
+package lock
+
+import (
+	"context"
+	_ "embed" // the script is part of the program
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed unlock_many.lua
+var unlockManySource string
+
+var unlockManyScript = redis.NewScript(unlockManySource)
+
+// UnlockMany frees those of 1 to MaxBatch locks that are held under the token, and returns how many those were. All keys
+// lie in one hash slot.
+func UnlockMany(ctx context.Context, rdb redis.Scripter, keys []string, token string) (freed int64, err error) {
+	if err := checkBatch(keys, token); err != nil {
+		return 0, fmt.Errorf("unlock_many: %w", err)
+	}
+	reply, err := unlockManyScript.Run(ctx, rdb, keys, token).Result()
+	if err != nil {
+		return 0, fmt.Errorf("unlock_many: %w", err)
+	}
+	freed, ok := reply.(int64)
+	if !ok {
+		return 0, fmt.Errorf("unlock_many: unknown reply: want an integer, got %T %.200v", reply, reply)
+	}
+	return freed, nil
+}

@@ -1,0 +1,151 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Entry is one stream entry as it was delivered.
+type Entry struct {
+	Partition Partition
+	ID        string
+	Fields    map[string]any
+}
+
+// lane fetches a batch, works it off, and fetches the next. It never has more than one in hand, so the backlog stays in the
+// stream, where every other worker can help.
+func (w *Worker) lane(ctx context.Context, partitions []Partition) {
+	pause := newPause()
+	spread := 1 // partitions that had events last time; they share a batch
+	for ctx.Err() == nil {
+		entries, err := w.fetch(partitions, max(1, w.opts.BatchSize/spread))
+		if err != nil {
+			w.fetchFailed(ctx, err)
+			pause.wait(ctx)
+			continue
+		}
+		pause.over()
+		if len(entries) == 0 {
+			continue
+		}
+		spread = countPartitions(entries)
+		for batch := range slices.Chunk(entries, w.opts.BatchSize) {
+			w.work(ctx, batch)
+		}
+	}
+}
+
+// fetch reads new events, waiting up to fetchBlock for the first. It is not tied to the worker's context: a read that was
+// cut off may have been delivered all the same.
+func (w *Worker) fetch(partitions []Partition, perStream int) ([]Entry, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchBlock+commandTimeout)
+	defer cancel()
+	streams := make([]string, 0, 2*len(partitions))
+	for _, p := range partitions {
+		streams = append(streams, w.keys.Orders(p))
+	}
+	for range partitions {
+		streams = append(streams, ">")
+	}
+	read, err := w.reader.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: Group, Consumer: w.opts.Name, Streams: streams, Count: int64(perStream), Block: fetchBlock,
+	}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var entries []Entry
+	for _, stream := range read {
+		p := partitions[slices.Index(streams, stream.Stream)]
+		entries = appendEntries(entries, p, stream.Messages)
+	}
+	return entries, nil
+}
+
+func appendEntries(entries []Entry, p Partition, messages []redis.XMessage) []Entry {
+	for _, m := range messages {
+		entries = append(entries, Entry{Partition: p, ID: m.ID, Fields: m.Values})
+	}
+	return entries
+}
+
+func (w *Worker) fetchFailed(ctx context.Context, err error) {
+	w.troubled("fetch", err)
+	if !redis.HasErrorPrefix(err, "NOGROUP") {
+		return
+	}
+	if err := w.ensureGroups(ctx); err != nil {
+		w.troubled("join", err)
+	}
+}
+
+func countPartitions(entries []Entry) int {
+	seen := map[Partition]struct{}{}
+	for _, e := range entries {
+		seen[e.Partition] = struct{}{}
+	}
+	return len(seen)
+}
+
+// work carries entries as far as they go: it repeats passes while a store is away, with growing pauses, and fetches
+// nothing meanwhile. What is left when the context ends stays pending for others.
+func (w *Worker) work(ctx context.Context, entries []Entry) {
+	entries = w.held.take(entries)
+	if len(entries) == 0 {
+		return
+	}
+	defer w.held.drop(entries)
+	w.passes <- struct{}{}
+	defer func() { <-w.passes }()
+
+	events := w.decode(entries)
+	pause := newPause()
+	for len(events) > 0 {
+		err := w.pass(ctx, events)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		w.troubled("persist", err)
+		pause.wait(ctx)
+	}
+}
+
+// decode drops what can't be read, each alone.
+func (w *Worker) decode(entries []Entry) []Event {
+	events := make([]Event, 0, len(entries))
+	for _, entry := range entries {
+		event, err := DecodeEvent(entry.Partition, entry.ID, entry.Fields)
+		if err != nil {
+			w.poisoned(entry.Partition, entry.ID, "undecodable", err)
+			continue
+		}
+		events = append(events, event)
+	}
+	return events
+}
+
+// pass takes events through lock, persist and settle once, within the batch deadline. It is not cut off by shutdown: what
+// has begun is finished.
+func (w *Worker) pass(ctx context.Context, events []Event) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.opts.BatchDeadline)
+	defer cancel()
+	began := time.Now()
+	locked, err := w.lockOrders(ctx, events)
+	if err != nil {
+		return err
+	}
+	done, err := w.persist(ctx, locked)
+	w.settle(ctx, done)
+	if err != nil {
+		w.unlock(without(locked, done))
+		return err
+	}
+	w.log.Debug("batch persisted", "events", len(events), "persisted", len(done), "took", time.Since(began))
+	return nil
+}

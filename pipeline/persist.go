@@ -1,0 +1,147 @@
+package pipeline
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	"context"
+	"sync"
+	"time"
+)
+
+// lockedEvent is an event whose order this worker may persist.
+type lockedEvent struct {
+	Event
+	lockKey string // empty when Redis had no memory for a lock
+	token   string
+}
+
+// lockOrders takes the lock of each order, one round trip per partition, and leaves those that another worker holds: they
+// stay pending and are looked at again. The lock saves work; what makes a second pass harmless is the insert.
+func (w *Worker) lockOrders(ctx context.Context, events []Event) ([]lockedEvent, error) {
+	var mu sync.Mutex // protects the two below
+	var locked []lockedEvent
+	var failure error
+	var calls sync.WaitGroup
+	for p, group := range byPartition(events) {
+		calls.Go(func() {
+			got, err := w.lockPartition(ctx, p, group)
+			mu.Lock()
+			defer mu.Unlock()
+			locked = append(locked, got...)
+			if err != nil {
+				failure = err
+			}
+		})
+	}
+	calls.Wait()
+	if failure != nil {
+		w.unlock(locked)
+		return nil, failure
+	}
+	w.metrics.contended.Add(float64(len(events) - len(locked)))
+	return locked, nil
+}
+
+func (w *Worker) lockPartition(ctx context.Context, p Partition, events []Event) ([]lockedEvent, error) {
+	keys := make([]string, len(events))
+	for i, e := range events {
+		keys[i] = w.keys.OrderLock(p, e.OrderID)
+	}
+	batch, err := w.locks.TryLockMany(ctx, keys)
+	// At maxmemory Redis refuses new locks but lets events be acknowledged, which frees memory: to wait for a lock then
+	// would be a deadlock.
+	outOfMemory := err != nil && redis.HasErrorPrefix(err, "OOM")
+	if err != nil && !outOfMemory {
+		return nil, err
+	}
+	locked := make([]lockedEvent, 0, len(events))
+	for i, e := range events {
+		switch {
+		case outOfMemory:
+			locked = append(locked, lockedEvent{Event: e})
+		case batch.Held[i]:
+			locked = append(locked, lockedEvent{Event: e, lockKey: keys[i], token: batch.Token})
+		}
+	}
+	return locked, nil
+}
+
+func byPartition(events []Event) map[Partition][]Event {
+	groups := map[Partition][]Event{}
+	for _, e := range events {
+		groups[e.Partition] = append(groups[e.Partition], e)
+	}
+	return groups
+}
+
+// persist writes events in one transaction and returns those that Postgres now holds. A refused batch is halved until the
+// event to blame stands alone, so that no event suffers for its neighbours. An error means that the rest was not tried
+// or its fate is unknown.
+func (w *Worker) persist(ctx context.Context, locked []lockedEvent) ([]lockedEvent, error) {
+	if len(locked) == 0 {
+		return nil, nil
+	}
+	events := make([]Event, len(locked))
+	for i, l := range locked {
+		events[i] = l.Event
+	}
+	outcomes, err := w.store.PersistOrders(ctx, events)
+	switch {
+	case err == nil:
+		return w.sortOut(locked, outcomes), nil
+	case KindOf(err) != KindData:
+		return nil, err
+	case len(locked) == 1:
+		w.poisoned(locked[0].Partition, locked[0].EntryID, "refused", err)
+		w.unlock(locked)
+		return nil, nil
+	}
+	half := len(locked) / 2
+	done, err := w.persist(ctx, locked[:half])
+	if err != nil {
+		return done, err
+	}
+	more, err := w.persist(ctx, locked[half:])
+	return append(done, more...), err
+}
+
+// sortOut separates what Postgres holds from what can't stand beside what it holds.
+func (w *Worker) sortOut(locked []lockedEvent, outcomes []PersistOutcome) []lockedEvent {
+	w.metrics.persistBatch.Observe(float64(len(locked)))
+	now := time.Now()
+	done := make([]lockedEvent, 0, len(locked))
+	for i, l := range locked {
+		w.metrics.persisted.WithLabelValues(string(outcomes[i])).Inc()
+		switch outcomes[i] {
+		case PersistInserted:
+			w.metrics.persistDelay.Observe(now.Sub(l.AcceptedAt).Seconds())
+			done = append(done, l)
+		case PersistRedelivered:
+			done = append(done, l)
+		default:
+			w.poisoned(l.Partition, l.EntryID, string(outcomes[i]), nil)
+			w.unlock([]lockedEvent{l})
+		}
+	}
+	return done
+}
+
+// poisoned reports an event that can't be persisted. It stays pending: nothing is lost, nothing else waits for it.
+func (w *Worker) poisoned(p Partition, entryID, reason string, err error) {
+	w.metrics.workerErrors.WithLabelValues("poisoned").Inc()
+	w.log.Error("event can't be persisted and stays pending", "partition", p, "entry", entryID, "reason", reason, "error", err)
+}
+
+func without(all, some []lockedEvent) []lockedEvent {
+	drop := make(map[entryKey]struct{}, len(some))
+	for _, l := range some {
+		drop[entryKey{l.Partition, l.EntryID}] = struct{}{}
+	}
+	var rest []lockedEvent
+	for _, l := range all {
+		if _, dropped := drop[entryKey{l.Partition, l.EntryID}]; !dropped {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,153 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+// publishTimeout bounds putting one sale into Redis.
+const publishTimeout = 3 * time.Second
+
+// SaleStore is where sales are defined and changed.
+type SaleStore interface {
+	SaleSource
+	CreateSale(ctx context.Context, sale *Sale) error
+	ChangeSale(ctx context.Context, id, actor string, change SaleChange) (*Sale, error)
+	MarkLoaded(ctx context.Context, id string) error
+}
+
+// Publisher defines and changes sales: first in Postgres, which has the say, then in Redis. A crash in between is mended
+// by whoever publishes the sale next, because every step may be repeated.
+type Publisher struct {
+	rdb        redis.UniversalClient
+	keys       Keys
+	store      SaleStore
+	partitions int
+	log        *slog.Logger
+}
+
+// NewPublisher returns a Publisher for an installation with so many partitions.
+func NewPublisher(rdb redis.UniversalClient, keys Keys, store SaleStore, partitions int, log *slog.Logger) *Publisher {
+	return &Publisher{rdb: rdb, keys: keys, store: store, partitions: partitions, log: log}
+}
+
+// Create defines a sale and loads it into Redis. Errors: KindInvalid, KindConflict (the id exists), KindUnavailable. When
+// only Redis was unreachable the sale exists, and is loaded as soon as a worker can.
+func (p *Publisher) Create(ctx context.Context, sale *Sale) error {
+	if err := sale.Validate(); err != nil {
+		return err
+	}
+	sale.State, sale.Partitions = SaleActive, PlaceSale(sale.ID, p.partitions)
+	if err := p.store.CreateSale(ctx, sale); err != nil {
+		return err
+	}
+	return p.Publish(ctx, sale)
+}
+
+// Change changes a sale and tells Redis. Errors: KindInvalid, KindNotFound, KindConflict (closed is final),
+// KindUnavailable; after the last one the change may stand in Postgres, and reaches Redis as soon as a worker can.
+func (p *Publisher) Change(ctx context.Context, id, actor string, change SaleChange) (*Sale, error) {
+	if change.AddStock < 0 {
+		return nil, Errorf(KindInvalid, "stock can only be added: units that buyers hold can't be taken back")
+	}
+	sale, err := p.store.ChangeSale(ctx, id, actor, change)
+	if err != nil {
+		return nil, err
+	}
+	return sale, p.Publish(ctx, sale)
+}
+
+// Publish brings Redis up to a sale's definition: it loads a sale that was never loaded, and adjusts one that is older.
+// A sale that was loaded once and is gone is not loaded again here: its orders would be sold a second time. That is a
+// KindNotLoaded error, and needs a rebuild.
+func (p *Publisher) Publish(ctx context.Context, sale *Sale) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	for _, partition := range sale.Partitions {
+		if err := p.publishShare(ctx, sale, partition); err != nil {
+			return err
+		}
+	}
+	if !sale.LoadedAt.IsZero() {
+		return nil
+	}
+	return p.store.MarkLoaded(ctx, sale.ID)
+}
+
+func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Partition) error {
+	key, share := p.keys.Sale(partition, sale.ID), sale.ShareOf(partition, sale.Total)
+	fields := lua.SaleFields{
+		Stock: share, Total: share, OpensMS: sale.OpensAt.UnixMilli(), ClosesMS: sale.ClosesAt.UnixMilli(),
+		MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
+	}
+	if sale.LoadedAt.IsZero() {
+		switch loaded, err := lua.Load(ctx, p.rdb, key, fields); {
+		case err != nil:
+			return Wrap(KindUnavailable, err, "Redis did not load the sale")
+		case loaded == lua.LoadLoaded:
+			p.log.Info("sale loaded", "sale", sale.ID, "partition", partition, "stock", share)
+			return nil
+		}
+	}
+	result, err := lua.Adjust(ctx, p.rdb, key, fields)
+	switch {
+	case err != nil:
+		return Wrap(KindUnavailable, err, "Redis did not take the change")
+	case result == lua.AdjustAbsent:
+		return Errorf(KindNotLoaded, "Redis has lost sale %s", sale.ID)
+	case result == lua.AdjustBelowTaken:
+		return Errorf(KindConflict, "more units of sale %s are taken than its new total", sale.ID)
+	case result == lua.AdjustAdjusted:
+		p.log.Info("sale adjusted", "sale", sale.ID, "partition", partition, "version", sale.Version)
+	}
+	return nil
+}
+
+// publishEvery is how late a change may reach Redis when whoever made it died half-way.
+const publishEvery = 2 * time.Second
+
+// Job publishes every sale of a catalogue that is not in Redis as Postgres defines it. It mends a crash between the two.
+func (p *Publisher) Job(sales *Catalogue) Job {
+	return Job{Name: "publish", Every: publishEvery, Run: func(ctx context.Context) error {
+		var errs []error
+		for _, sale := range sales.List(time.Now(), catalogueLimit) {
+			errs = append(errs, p.publishIfBehind(ctx, sale))
+		}
+		return errors.Join(errs...)
+	}}
+}
+
+func (p *Publisher) publishIfBehind(ctx context.Context, sale *Sale) error {
+	behind, err := p.behind(ctx, sale)
+	if err != nil || !behind {
+		return err
+	}
+	return p.Publish(ctx, sale)
+}
+
+func (p *Publisher) behind(ctx context.Context, sale *Sale) (bool, error) {
+	if sale.LoadedAt.IsZero() {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	for _, partition := range sale.Partitions {
+		version, err := p.rdb.HGet(ctx, p.keys.Sale(partition, sale.ID), "version").Int64()
+		if errors.Is(err, redis.Nil) {
+			return false, Errorf(KindNotLoaded, "Redis has lost sale %s", sale.ID)
+		}
+		if err != nil {
+			return false, Wrap(KindUnavailable, err, "Redis did not tell the sale's version")
+		}
+		if version < sale.Version {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,227 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and works them off:
+// those of dead workers, those whose delivery got lost on the way to this one, and those that lie idle for long.
+func (w *Worker) reclaimLoop(ctx context.Context) {
+	cursors := make([]string, w.opts.Partitions) // of XAUTOCLAIM; from the start each time, the tail would never be reached
+	for {
+		sleep(ctx, reclaimInterval*3/4+rand.N(reclaimInterval/2)) // jitter: workers take turns
+		if ctx.Err() != nil {
+			return
+		}
+		if err := w.reclaim(ctx, cursors); err != nil {
+			w.troubled("reclaim", err)
+		}
+	}
+}
+
+func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
+	pending, err := w.pending(ctx)
+	if err != nil {
+		return err
+	}
+	for p, summary := range pending {
+		if summary.Count == 0 {
+			continue
+		}
+		dead, err := w.deadConsumers(ctx, p, summary)
+		if err != nil {
+			return err
+		}
+		for _, consumer := range dead {
+			// Half a heartbeat's life: what a rival has just claimed is younger and stays his.
+			if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, "dead_worker"); err != nil {
+				return err
+			}
+		}
+		if err := w.takeOver(ctx, p, w.opts.Name, strandedMinIdle, "stranded"); err != nil {
+			return err
+		}
+		if err := w.claimIdle(ctx, p, cursors); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pending asks for the summary of every partition's pending list in one round trip; it costs some 20 µs each, however
+// long the lists are.
+func (w *Worker) pending(ctx context.Context) (map[Partition]*redis.XPending, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	pipe := w.rdb.Pipeline()
+	asked := make([]*redis.XPendingCmd, w.opts.Partitions)
+	for p := range Partition(w.opts.Partitions) {
+		asked[p] = pipe.XPending(ctx, w.keys.Orders(p), Group)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		if redis.HasErrorPrefix(err, "NOGROUP") {
+			return nil, errors.Join(err, w.ensureGroups(ctx))
+		}
+		return nil, err
+	}
+	summaries := make(map[Partition]*redis.XPending, len(asked))
+	for p, cmd := range asked {
+		summaries[Partition(p)] = cmd.Val()
+		w.metrics.streamPending.WithLabelValues(Partition(p).String()).Set(float64(cmd.Val().Count))
+	}
+	return summaries, nil
+}
+
+// deadConsumers returns the consumers with pending entries and without a heartbeat.
+func (w *Worker) deadConsumers(ctx context.Context, p Partition, summary *redis.XPending) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	pipe := w.rdb.Pipeline()
+	alive := map[string]*redis.IntCmd{}
+	for consumer := range summary.Consumers {
+		if consumer != w.opts.Name {
+			alive[consumer] = pipe.Exists(ctx, w.keys.Worker(p, consumer))
+		}
+	}
+	if len(alive) == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	var dead []string
+	for consumer, cmd := range alive {
+		if cmd.Val() == 0 {
+			dead = append(dead, consumer)
+		}
+	}
+	return dead, nil
+}
+
+// takeOver claims and works off what is pending for a consumer for at least minIdle, batch after batch. Entries that were
+// delivered very often are worked off one by one: whichever of them kills workers then takes no neighbour along.
+func (w *Worker) takeOver(ctx context.Context, p Partition, consumer string, minIdle time.Duration, reason string) error {
+	from := "-"
+	for ctx.Err() == nil {
+		page, err := w.pendingOf(ctx, p, consumer, from, minIdle)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		from = "(" + page[len(page)-1].ID
+		var together, alone []string
+		for _, e := range page {
+			switch {
+			case w.held.has(p, e.ID):
+			case e.RetryCount >= int64(w.opts.MaxDeliveries):
+				alone = append(alone, e.ID)
+			default:
+				together = append(together, e.ID)
+			}
+		}
+		if err := w.claimAndWork(ctx, p, together, minIdle, reason); err != nil {
+			return err
+		}
+		for _, id := range alone {
+			if err := w.claimAndWork(ctx, p, []string{id}, minIdle, reason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Worker) pendingOf(ctx context.Context, p Partition, consumer, from string, minIdle time.Duration) ([]redis.XPendingExt, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
+		Stream: w.keys.Orders(p), Group: Group, Consumer: consumer, Idle: minIdle,
+		Start: from, End: "+", Count: int64(w.opts.BatchSize),
+	}).Result()
+}
+
+func (w *Worker) claimAndWork(ctx context.Context, p Partition, ids []string, minIdle time.Duration, reason string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	claimed, err := w.claim(ctx, p, ids, minIdle)
+	if err != nil {
+		return err
+	}
+	w.takenOver(ctx, p, claimed, reason)
+	return nil
+}
+
+func (w *Worker) claim(ctx context.Context, p Partition, ids []string, minIdle time.Duration) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return w.rdb.XClaim(ctx, &redis.XClaimArgs{
+		Stream: w.keys.Orders(p), Group: Group, Consumer: w.opts.Name, MinIdle: minIdle, Messages: ids,
+	}).Result()
+}
+
+func (w *Worker) takenOver(ctx context.Context, p Partition, messages []redis.XMessage, reason string) {
+	if len(messages) == 0 {
+		return
+	}
+	w.metrics.reclaims.WithLabelValues(reason).Add(float64(len(messages)))
+	w.log.Info("took over pending events", "partition", p, "events", len(messages), "reason", reason)
+	w.work(ctx, appendEntries(nil, p, messages))
+}
+
+// claimIdle goes on through the pending list from where it stopped and takes what lies idle beyond ClaimMinIdle, whoever
+// has it: a worker may live and hang all the same. It also meets entries whose event was deleted under them.
+func (w *Worker) claimIdle(ctx context.Context, p Partition, cursors []string) error {
+	for ctx.Err() == nil {
+		if cursors[p] == "" {
+			cursors[p] = "0-0"
+		}
+		messages, next, deleted, err := w.autoClaim(ctx, p, cursors[p])
+		if err != nil {
+			cursors[p] = ""
+			return err
+		}
+		cursors[p] = next
+		w.reportLost(p, deleted)
+		w.takenOver(ctx, p, messages, "idle")
+		if len(messages) == 0 || next == "0-0" {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (w *Worker) autoClaim(ctx context.Context, p Partition, cursor string) ([]redis.XMessage, string, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return w.rdb.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{
+		Stream: w.keys.Orders(p), Group: Group, Consumer: w.opts.Name, MinIdle: w.opts.ClaimMinIdle,
+		Start: cursor, Count: int64(w.opts.BatchSize),
+	}).Result()
+}
+
+// reportLost says loudly that somebody deleted events that were accepted and not yet persisted. Nothing of ours does that.
+func (w *Worker) reportLost(p Partition, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	w.metrics.eventsLost.Add(float64(len(ids)))
+	w.log.Error("events were deleted from the stream before they were persisted; run sluice audit",
+		"partition", p, "count", len(ids), "first", ids[0])
+}
+
+// entryTime tells when a stream entry was written, from its id.
+func entryTime(id string) time.Time {
+	ms, _, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
+}

@@ -1,0 +1,371 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/internal/testkit"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// callLimit bounds whatever a test asks of a store that is up.
+const callLimit = time.Minute
+
+// rigOptions say how a rig differs from the usual one: the process' shared servers, and one open sale of 100 units on one
+// partition.
+type rigOptions struct {
+	RedisURL    string // of a server of the test's own, or of a faultnet.Proxy before one
+	DatabaseURL string // likewise; a private one must be migrated
+	Partitions  int    // of the installation; default 4
+	Sale        pipeline.Sale
+	NoSale      bool
+	Admission   pipeline.AdmissionOptions
+	Log         slog.Handler // default: nothing is logged
+}
+
+// rig is the pipeline without workers, over real stores, with the raw connections beside it.
+type rig struct {
+	*testing.T
+	opts      rigOptions
+	rdb       *redis.Client
+	keys      pipeline.Keys
+	store     *db.Store
+	raw       *pgxpool.Pool
+	registry  *prometheus.Registry
+	metrics   *pipeline.Metrics
+	log       *slog.Logger
+	publisher *pipeline.Publisher
+	admission *pipeline.Admission
+	auditor   *pipeline.Auditor
+	sale      *pipeline.Sale // loaded into Redis
+}
+
+func newRig(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	if o.Partitions == 0 {
+		o.Partitions = 4
+	}
+	if o.DatabaseURL == "" {
+		o.DatabaseURL = testkit.Database(t)
+	}
+	if o.Log == nil {
+		o.Log = slog.DiscardHandler
+	}
+	r := &rig{T: t, opts: o, registry: prometheus.NewRegistry(), log: slog.New(o.Log)}
+	r.connect()
+	r.metrics = pipeline.NewMetrics(r.registry)
+	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, o.Partitions, r.log)
+	r.auditor = pipeline.NewAuditor(r.rdb, r.keys, r.store)
+	r.admission = r.newAdmission(r.rdb, o.Admission)
+	if !o.NoSale {
+		r.sale = r.createSale(o.Sale)
+	}
+	return r
+}
+
+func (r *rig) connect() {
+	r.Helper()
+	if r.opts.RedisURL == "" {
+		r.rdb, r.keys = testkit.Redis(r.T), pipeline.Keys{Prefix: testkit.Prefix(r.T)}
+	} else {
+		r.rdb, r.keys = testkit.Client(r.T, r.opts.RedisURL), pipeline.Keys{Prefix: "rig"}
+	}
+	var err error
+	if r.store, err = db.Open(r.ctx(), r.opts.DatabaseURL, db.Options{}); err != nil {
+		r.Fatalf("open the store: %v", err)
+	}
+	r.Cleanup(r.store.Close)
+	if r.raw, err = pgxpool.New(r.ctx(), r.opts.DatabaseURL); err != nil {
+		r.Fatalf("raw pool: %v", err)
+	}
+	r.Cleanup(r.raw.Close)
+}
+
+// ctx bounds one step of a test.
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// newAdmission is one more API process, as far as admission goes. It is closed when the test ends.
+func (r *rig) newAdmission(rdb redis.UniversalClient, opts pipeline.AdmissionOptions) *pipeline.Admission {
+	r.Helper()
+	a := pipeline.NewAdmission(rdb, r.keys, opts, r.metrics, r.log)
+	r.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+		defer cancel()
+		if err := a.Close(ctx); err != nil {
+			r.Errorf("close the admission: %v", err)
+		}
+	})
+	return a
+}
+
+// usualSale fills in what a test leaves open.
+func usualSale(sale pipeline.Sale) *pipeline.Sale {
+	if sale.ID == "" {
+		sale.ID = "drop-1"
+	}
+	if sale.Title == "" {
+		sale.Title = "A thing"
+	}
+	if sale.Total == 0 {
+		sale.Total = 100
+	}
+	if sale.MaxQuantity == 0 {
+		sale.MaxQuantity = 10
+	}
+	if sale.OpensAt.IsZero() {
+		sale.OpensAt = time.Now().Add(-time.Hour)
+	}
+	if sale.ClosesAt.IsZero() {
+		sale.ClosesAt = time.Now().Add(time.Hour)
+	}
+	return &sale
+}
+
+// createSale stores and loads a sale. Where the partitions are given, they are taken as they are.
+func (r *rig) createSale(s pipeline.Sale) *pipeline.Sale {
+	r.Helper()
+	sale := usualSale(s)
+	if len(sale.Partitions) == 0 {
+		if err := r.publisher.Create(r.ctx(), sale); err != nil {
+			r.Fatalf("create sale: %v", err)
+		}
+	} else {
+		if err := r.store.CreateSale(r.ctx(), sale); err != nil {
+			r.Fatalf("store sale: %v", err)
+		}
+		if err := r.publisher.Publish(r.ctx(), sale); err != nil {
+			r.Fatalf("publish sale: %v", err)
+		}
+	}
+	return r.stored(sale.ID)
+}
+
+// stored is a sale as Postgres defines it now.
+func (r *rig) stored(id string) *pipeline.Sale {
+	r.Helper()
+	sale, err := r.store.Sale(r.ctx(), id)
+	if err != nil {
+		r.Fatalf("sale %s: %v", id, err)
+	}
+	return sale
+}
+
+// try asks for units without expecting any outcome.
+func (r *rig) try(req pipeline.OrderRequest) (pipeline.Decision, error) {
+	return r.admission.Admit(r.ctx(), r.sale, req)
+}
+
+// admit lets a buyer order and expects an accept.
+func (r *rig) admit(userID string, quantity int) pipeline.Receipt {
+	r.Helper()
+	decision, err := r.try(pipeline.OrderRequest{UserID: userID, Quantity: quantity})
+	if err != nil || decision.Code != lua.AdmitAccepted {
+		r.Fatalf("order of %d by %s: got %q, %v, want accepted", quantity, userID, decision.Code, err)
+	}
+	return decision.Receipt
+}
+
+// admitMany lets n buyers order one unit each, all at once, and returns their receipts. Their ids begin with the prefix.
+func (r *rig) admitMany(prefix string, n int) []pipeline.Receipt {
+	r.Helper()
+	receipts, errs := make([]pipeline.Receipt, n), make([]error, n)
+	together(n, func(i int) {
+		decision, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprintf("%s-%d", prefix, i), Quantity: 1})
+		if err == nil && decision.Code != lua.AdmitAccepted {
+			err = errors.New(string(decision.Code))
+		}
+		receipts[i], errs[i] = decision.Receipt, err
+	})
+	if err := errors.Join(errs...); err != nil {
+		r.Fatalf("not all of %d orders were accepted: %v", n, err)
+	}
+	return receipts
+}
+
+// events are those in the sale's streams, oldest first within each partition. Other sales' events are left out, and an
+// entry that can't be decoded fails the test.
+func (r *rig) events(sale *pipeline.Sale) []pipeline.Event {
+	r.Helper()
+	var events []pipeline.Event
+	for _, p := range sale.Partitions {
+		for _, m := range r.entries(p) {
+			event, err := pipeline.DecodeEvent(p, m.ID, m.Values)
+			if err != nil {
+				r.Fatalf("entry %s: %v", m.ID, err)
+			}
+			if event.SaleID == sale.ID {
+				events = append(events, event)
+			}
+		}
+	}
+	return events
+}
+
+// entries are the raw entries of a partition's stream.
+func (r *rig) entries(p pipeline.Partition) []redis.XMessage {
+	r.Helper()
+	entries, err := r.rdb.XRange(r.ctx(), r.keys.Orders(p), "-", "+").Result()
+	if err != nil {
+		r.Fatalf("read the stream of %s: %v", p, err)
+	}
+	return entries
+}
+
+// persist takes events out of the stream into Postgres, as a worker would that nothing disturbs, and expects a new row
+// for each.
+func (r *rig) persist(events ...pipeline.Event) {
+	r.Helper()
+	for batch := range slices.Chunk(events, pipeline.MaxPersistBatch) {
+		outcomes, err := r.store.PersistOrders(r.ctx(), batch)
+		if err != nil {
+			r.Fatalf("persist %d events: %v", len(batch), err)
+		}
+		for i, outcome := range outcomes {
+			if outcome != pipeline.PersistInserted {
+				r.Fatalf("persist the order of %s: got %s", batch[i].UserID, outcome)
+			}
+		}
+	}
+	r.forget(events...)
+}
+
+// forget deletes entries from the stream, no matter what became of them.
+func (r *rig) forget(events ...pipeline.Event) {
+	r.Helper()
+	for _, e := range events {
+		if err := r.rdb.XDel(r.ctx(), r.keys.Orders(e.Partition), e.EntryID).Err(); err != nil {
+			r.Fatalf("delete entry %s: %v", e.EntryID, err)
+		}
+	}
+}
+
+// rows counts the orders of a sale in Postgres, in any status.
+func (r *rig) rows(saleID string) int {
+	r.Helper()
+	var n int
+	if err := r.raw.QueryRow(r.ctx(), `select count(*) from orders where sale_id = $1`, saleID).Scan(&n); err != nil {
+		r.Fatalf("count orders: %v", err)
+	}
+	return n
+}
+
+// exec changes Postgres behind everybody's back and expects a number of rows to be affected.
+func (r *rig) exec(rows int64, query string, args ...any) {
+	r.Helper()
+	tag, err := r.raw.Exec(r.ctx(), query, args...)
+	if err != nil {
+		r.Fatalf("%s: %v", query, err)
+	}
+	if tag.RowsAffected() != rows {
+		r.Fatalf("%s: %d rows affected, want %d", query, tag.RowsAffected(), rows)
+	}
+}
+
+// saleHash is what Redis holds of a sale on a partition.
+func (r *rig) saleHash(p pipeline.Partition, saleID string) map[string]string {
+	r.Helper()
+	return r.hash(r.keys.Sale(p, saleID))
+}
+
+func (r *rig) hash(key string) map[string]string {
+	r.Helper()
+	fields, err := r.rdb.HGetAll(r.ctx(), key).Result()
+	if err != nil {
+		r.Fatalf("read %s: %v", key, err)
+	}
+	return fields
+}
+
+// stock is the units left in Redis, over all of a sale's partitions.
+func (r *rig) stock(sale *pipeline.Sale) int64 {
+	r.Helper()
+	var sum int64
+	for _, p := range sale.Partitions {
+		n, err := strconv.ParseInt(r.saleHash(p, sale.ID)["stock"], 10, 64)
+		if err != nil {
+			r.Fatalf("stock of %s on %s: %v", sale.ID, p, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// slots are the buyers of a sale, by user id, over all of its partitions.
+func (r *rig) slots(sale *pipeline.Sale) map[string]lua.Slot {
+	r.Helper()
+	slots := map[string]lua.Slot{}
+	for _, p := range sale.Partitions {
+		for user, value := range r.hash(r.keys.Buyers(p, sale.ID)) {
+			slot, err := lua.ParseSlot(value)
+			if err != nil {
+				r.Fatalf("slot of %s: %v", user, err)
+			}
+			slots[user] = slot
+		}
+	}
+	return slots
+}
+
+// dump is everything that Redis holds of a sale and in its streams. Two equal dumps mean that nothing happened between.
+func (r *rig) dump(sale *pipeline.Sale) string {
+	r.Helper()
+	var out strings.Builder
+	for _, p := range sale.Partitions {
+		for _, key := range []string{r.keys.Sale(p, sale.ID), r.keys.Buyers(p, sale.ID)} {
+			fields := r.hash(key)
+			for _, name := range slices.Sorted(maps.Keys(fields)) {
+				fmt.Fprintf(&out, "%s %s=%s\n", key, name, fields[name])
+			}
+		}
+		for _, m := range r.entries(p) {
+			fmt.Fprintf(&out, "%s %s %v\n", r.keys.Orders(p), m.ID, m.Values)
+		}
+	}
+	return out.String()
+}
+
+// count is the value of a counter or gauge, or how often a histogram was fed, summed over its series.
+func (r *rig) count(metric string) float64 {
+	r.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.Fatalf("gather metrics: %v", err)
+	}
+	var sum float64
+	for _, family := range families {
+		if family.GetName() != metric {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func wantKind(t testing.TB, err error, want pipeline.Kind) {
+	t.Helper()
+	if got := pipeline.KindOf(err); got != want || err == nil {
+		t.Fatalf("error %v: got kind %q, want %q", err, got, want)
+	}
+}

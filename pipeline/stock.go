@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	stockMaxAge  = 250 * time.Millisecond // how old a shown stock may be: a page that everybody reloads costs 4 reads a second
+	stockTimeout = time.Second            // one read
+)
+
+// StockReader tells the units left in a sale, for pages and listings. Orders never rely on it.
+type StockReader struct {
+	rdb  redis.UniversalClient
+	keys Keys
+
+	mu    sync.Mutex // protects known
+	known map[string]stockReading
+}
+
+type stockReading struct {
+	units int64
+	until time.Time
+}
+
+// NewStockReader returns a reader that knows nothing yet.
+func NewStockReader(rdb redis.UniversalClient, keys Keys) *StockReader {
+	return &StockReader{rdb: rdb, keys: keys, known: map[string]stockReading{}}
+}
+
+// Remaining returns the units left, at most stockMaxAge old. Errors: KindNotLoaded, KindUnavailable.
+func (r *StockReader) Remaining(ctx context.Context, sale *Sale) (int64, error) {
+	now := time.Now()
+	r.mu.Lock()
+	reading, ok := r.known[sale.ID]
+	r.mu.Unlock()
+	if ok && now.Before(reading.until) {
+		return reading.units, nil
+	}
+	units, err := r.read(ctx, sale)
+	if err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= catalogueLimit {
+		clear(r.known)
+	}
+	r.known[sale.ID] = stockReading{units, now.Add(stockMaxAge)}
+	return units, nil
+}
+
+func (r *StockReader) read(ctx context.Context, sale *Sale) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stockTimeout)
+	defer cancel()
+	var units int64
+	for _, p := range sale.Partitions {
+		text, err := r.rdb.HGet(ctx, r.keys.Sale(p, sale.ID), "stock").Result()
+		if errors.Is(err, redis.Nil) {
+			return 0, Errorf(KindNotLoaded, "sale %s is not loaded yet", sale.ID)
+		}
+		if err != nil {
+			return 0, Wrap(KindUnavailable, err, "Redis did not tell the stock")
+		}
+		share, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, Wrap(KindUnavailable, err, "Redis holds a stock that is not a number")
+		}
+		units += share
+	}
+	return units, nil
+}

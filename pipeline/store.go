@@ -1,0 +1,77 @@
+package pipeline
+
+import "time"
+
+// The types that cross the boundary to Postgres. The interfaces themselves stand beside the stages that use them;
+// package db implements them all.
+
+// SalesFilter chooses sales. The zero value means all of them, from the first id on.
+type SalesFilter struct {
+	// UpdatedSince leaves out sales whose definition did not change at or after it; zero leaves out none. A change
+	// becomes visible at its commit, a little after its time: whoever polls asks with some seconds of overlap.
+	UpdatedSince time.Time
+	After        string // only sales with a greater id: the last one of the page before
+	Limit        int    // at most so many; 0 or more than the store's own limit means that limit
+}
+
+// SaleChange is what an operator changes about a sale. A zero or nil field leaves things as they are.
+type SaleChange struct {
+	AddStock int64 // units; never negative, because units that were taken in Redis can't be taken back here
+	OpensAt  *time.Time
+	ClosesAt *time.Time
+	State    *SaleState
+}
+
+// MaxPersistBatch is the most events that one transaction may persist. More would not be faster (500 are near the best),
+// and would hold the sale's row longer than the other workers' deadlines allow.
+const MaxPersistBatch = 2000
+
+// PersistOutcome says what became of one event in Postgres. All of them are expected; none is an error.
+type PersistOutcome string
+
+// The outcomes. After the first two the order stands and the event is done. The others are accepts that did not become
+// a row of their own: whoever settles such an event must first give its units back or reject its order.
+const (
+	PersistInserted       PersistOutcome = "inserted"        // a new row, counted in the sale's sold units
+	PersistRedelivered    PersistOutcome = "redelivered"     // this very accept has its row since an earlier delivery
+	PersistReadmitted     PersistOutcome = "readmitted"      // the order has its row from another accept: units taken twice
+	PersistBuyerConflict  PersistOutcome = "buyer-conflict"  // another order of that buyer is live in the sale
+	PersistNumberConflict PersistOutcome = "number-conflict" // another order has that number
+	PersistUnknownSale    PersistOutcome = "unknown-sale"    // Postgres has no such sale
+)
+
+// LedgerOrder is what an audit needs to know of one order, or of one release: whose accept it is and how many units.
+type LedgerOrder struct {
+	OrderID   string
+	UserID    string
+	Quantity  int
+	Partition Partition
+	Sequence  int64       // of the accept that took the units
+	Status    OrderStatus // of the order; empty in a release
+}
+
+// Ledger is what Postgres holds of one sale, all of it at one instant.
+type Ledger struct {
+	Total      int64                 // units for sale
+	Sold       int64                 // the sale's counter of units in live orders
+	Version    int64                 // of the sale's definition
+	LiveUnits  int64                 // the same units, summed over the live orders themselves
+	Orders     int64                 // rows in any status
+	ByStatus   map[OrderStatus]int64 // rows per status; a status without rows is absent
+	Watermarks map[Partition]int64   // highest sequence persisted
+	Applied    map[Partition]int64   // releases that are marked as given back to Redis
+	Known      map[string]LedgerOrder
+	// Known holds those of the orders asked about (the ones in flight) that have a row, in any status, by order id.
+}
+
+// DeadLetter is a stream entry that no worker could process, kept for an operator.
+type DeadLetter struct {
+	Partition  Partition
+	EntryID    string         // of the stream entry
+	SaleID     string         // empty where the entry does not tell
+	OrderID    string         // empty where the entry does not tell
+	Payload    map[string]any // the entry's fields as Redis returned them: strings of any bytes
+	Reason     string         // short and from a fixed set: it labels a metric
+	Error      string         // the whole story
+	Deliveries int64          // how often the entry was delivered before it was given up
+}

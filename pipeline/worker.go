@@ -1,0 +1,238 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lock"
+)
+
+// MaxBatchSize bounds WORKER_BATCH_SIZE: beyond it a batch gains no speed and only risks its deadline.
+const MaxBatchSize = 1000
+
+// MaxConcurrency bounds WORKER_CONCURRENCY: each lane holds a batch and one connection to each store.
+const MaxConcurrency = 64
+
+// WorkerOptions say how a worker works. Zero values get the defaults.
+type WorkerOptions struct {
+	Name          string        // unique consumer name; made up from host and process when empty
+	Partitions    int           // of the installation
+	BatchSize     int           // orders per transaction; default 500
+	Concurrency   int           // batches under way at once; default 2, so that one waits for Redis while one waits for Postgres
+	BatchDeadline time.Duration // one pass of a batch through lock, persist and settle; default 5 s
+	LockTTL       time.Duration // default 10 s: longer than any pass, so a lock never expires under a working holder
+	ClaimMinIdle  time.Duration // default 15 s: longer than a lock, so what is claimed can be locked
+	MaxDeliveries int           // from here on an event is processed alone; default 10
+}
+
+// The times of a worker that no setting changes.
+const (
+	heartbeatInterval = time.Second
+	heartbeatTTL      = 5 * time.Second        // five beats missed: dead. Its events are persisted within 20 s, most of it margin
+	reclaimInterval   = 2 * time.Second        // between looks for what others, or lost replies, left behind
+	strandedMinIdle   = 2 * time.Second        // an own entry that no lane holds for this long was lost with a reply
+	fetchBlock        = 500 * time.Millisecond // a blocked read can't be cancelled, so this also bounds shutdown
+	commandTimeout    = 3 * time.Second        // any other call to Redis
+	reapInterval      = 10 * time.Second
+	backoffMin        = 50 * time.Millisecond // after a store's error …
+	backoffMax        = 3 * time.Second       // … and at most: recovery is noticed this late
+)
+
+// WithDefaults fills in what is not set.
+func (o WorkerOptions) WithDefaults() WorkerOptions {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if o.Name == "" {
+		o.Name = consumerName()
+	}
+	if o.BatchSize == 0 {
+		o.BatchSize = 500
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 2
+	}
+	if o.MaxDeliveries == 0 {
+		o.MaxDeliveries = 10
+	}
+	def(&o.BatchDeadline, 5*time.Second)
+	def(&o.LockTTL, 10*time.Second)
+	def(&o.ClaimMinIdle, 15*time.Second)
+	return o
+}
+
+// Validate returns every broken rule at once. The ladder batch deadline < lock TTL < claim idle is what keeps a slow
+// worker from being overtaken in the middle of a transaction.
+func (o WorkerOptions) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, Errorf(KindInvalid, format, args...))
+		}
+	}
+	check(o.Partitions >= 1 && o.Partitions <= MaxPartitions, "PARTITIONS is %d: use 1 to %d", o.Partitions, MaxPartitions)
+	check(o.BatchSize >= 1 && o.BatchSize <= MaxBatchSize, "WORKER_BATCH_SIZE is %d: use 1 to %d", o.BatchSize, MaxBatchSize)
+	check(o.Concurrency >= 1 && o.Concurrency <= MaxConcurrency, "WORKER_CONCURRENCY is %d: use 1 to %d", o.Concurrency, MaxConcurrency)
+	check(o.MaxDeliveries >= 1, "MAX_DELIVERIES is %d: use 1 or more", o.MaxDeliveries)
+	check(o.BatchDeadline >= 100*time.Millisecond, "BATCH_DEADLINE is %s: use 100ms or more", o.BatchDeadline)
+	check(o.BatchDeadline < o.LockTTL, "BATCH_DEADLINE (%s) must be shorter than LOCK_TTL (%s), or a batch outlives its locks", o.BatchDeadline, o.LockTTL)
+	check(o.LockTTL < o.ClaimMinIdle, "LOCK_TTL (%s) must be shorter than CLAIM_MIN_IDLE (%s), or what is claimed is still locked", o.LockTTL, o.ClaimMinIdle)
+	return errors.Join(errs...)
+}
+
+// consumerName is unique per process: two processes under one name would share a pending list, and each would take the
+// other's work for its own.
+func consumerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	host, _, _ = strings.Cut(host, ".")
+	if len(host) > 40 {
+		host = host[:40]
+	}
+	var salt [4]byte
+	_, _ = rand.Read(salt[:]) // documented never to fail
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(salt[:]))
+}
+
+// OrderStore is what a worker needs of Postgres.
+type OrderStore interface {
+	PersistOrders(ctx context.Context, events []Event) ([]PersistOutcome, error)
+}
+
+// Worker carries events from the stream to Postgres. Any number of them may run, on any number of machines; Redis'
+// consumer group shares the events out.
+type Worker struct {
+	opts    WorkerOptions
+	keys    Keys
+	rdb     redis.UniversalClient // commands
+	reader  redis.UniversalClient // blocking reads only, so that they never hold up a command
+	store   OrderStore
+	locks   *lock.Client
+	metrics *Metrics
+	log     *slog.Logger
+	held    *heldEntries
+	passes  chan struct{} // one token per batch under way
+	jobs    []Job
+	started time.Time
+}
+
+// NewWorker returns a worker that has not started. Both clients must have MaxRetries -1: a read that is repeated behind
+// our back strands the entries of the first one. The jobs run besides, see Job.
+func NewWorker(rdb, reader redis.UniversalClient, keys Keys, store OrderStore, opts WorkerOptions, m *Metrics, log *slog.Logger, jobs ...Job) (*Worker, error) {
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		opts: opts, keys: keys, rdb: rdb, reader: reader, store: store, metrics: m,
+		locks: lock.New(rdb, lock.WithTTL(opts.LockTTL)), log: log.With("worker", opts.Name),
+		held: newHeldEntries(), passes: make(chan struct{}, opts.Concurrency), started: time.Now(),
+	}
+	w.jobs = append(jobs, Job{Name: "reap", Every: reapInterval, Run: w.reapDead})
+	return w, nil
+}
+
+// Name is the worker's consumer name.
+func (w *Worker) Name() string { return w.opts.Name }
+
+// Run works until the context ends. It then finishes the batches under way, hands over what it could not finish and leaves
+// the group; that takes at most BatchDeadline plus a few calls. No error of Redis or Postgres ends it.
+func (w *Worker) Run(ctx context.Context) {
+	if !w.join(ctx) {
+		return
+	}
+	var running sync.WaitGroup
+	for _, streams := range w.readSets() {
+		running.Go(func() { w.lane(ctx, streams) })
+	}
+	running.Go(func() { w.reclaimLoop(ctx) })
+	for _, job := range w.jobs {
+		running.Go(func() { w.jobLoop(ctx, job) })
+	}
+	// The heart beats until the last batch is done: a worker that finishes its work must not look dead.
+	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
+	var heart sync.WaitGroup
+	heart.Go(func() { w.heartbeatLoop(beating) })
+	running.Wait()
+	stopBeating()
+	heart.Wait()
+	w.leave()
+}
+
+// join announces the worker and makes sure that the groups exist, for as long as it takes. It reports whether the worker
+// may start.
+func (w *Worker) join(ctx context.Context) bool {
+	pause := newPause()
+	for ctx.Err() == nil {
+		err := w.ensureGroups(ctx)
+		if err == nil {
+			err = w.beat(ctx)
+		}
+		if err == nil {
+			w.log.Info("worker joined", "partitions", w.opts.Partitions, "batch_size", w.opts.BatchSize, "concurrency", w.opts.Concurrency)
+			return true
+		}
+		w.troubled("join", err)
+		pause.wait(ctx)
+	}
+	return false
+}
+
+// readSets says which streams a lane reads together: all of them on one server, one each on a cluster, where a command
+// can't span slots.
+func (w *Worker) readSets() [][]Partition {
+	if _, cluster := w.reader.(*redis.ClusterClient); cluster {
+		sets := make([][]Partition, w.opts.Partitions)
+		for p := range sets {
+			sets[p] = []Partition{Partition(p)}
+		}
+		return sets
+	}
+	all := make([]Partition, w.opts.Partitions)
+	for p := range all {
+		all[p] = Partition(p)
+	}
+	sets := make([][]Partition, w.opts.Concurrency)
+	for i := range sets {
+		sets[i] = all
+	}
+	return sets
+}
+
+// ensureGroups creates each stream's group where it is missing, from the beginning of the stream: from "$" on, everything
+// accepted before would never be delivered.
+func (w *Worker) ensureGroups(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	pipe := w.rdb.Pipeline()
+	for p := range Partition(w.opts.Partitions) {
+		pipe.XGroupCreateMkStream(ctx, w.keys.Orders(p), Group, "0")
+	}
+	made, _ := pipe.Exec(ctx)
+	for _, cmd := range made {
+		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+			return fmt.Errorf("create consumer group: %w", err)
+		}
+	}
+	return nil
+}
+
+// troubled records a step that failed and will be repeated.
+func (w *Worker) troubled(step string, err error) {
+	w.metrics.workerErrors.WithLabelValues(step).Inc()
+	w.log.Warn("worker step failed, will be repeated", "step", step, "error", err)
+}
