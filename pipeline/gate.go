@@ -207,7 +207,7 @@ func refusal(err error) error {
 	if KindOf(err) != "" {
 		return err
 	}
-	if redis.HasErrorPrefix(err, "OOM") {
+	if redis.IsOOMError(err) {
 		return Wrap(KindUnavailable, err, "Redis is out of memory")
 	}
 	return Wrap(KindUnavailable, err, "Redis refused the request")

@@ -35,7 +35,7 @@ func (w *Worker) beat(ctx context.Context) error {
 		pipe.Set(ctx, key, w.started.UTC().Format(time.RFC3339Nano), heartbeatTTL)
 	}
 	_, err := pipe.Exec(ctx)
-	if err != nil && redis.HasErrorPrefix(err, "OOM") {
+	if redis.IsOOMError(err) {
 		return nil
 	}
 	return err

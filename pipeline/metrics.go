@@ -24,7 +24,8 @@ type Metrics struct {
 	workerErrors      *prometheus.CounterVec
 	streamLag         *prometheus.GaugeVec
 	streamPending     *prometheus.GaugeVec
-	workersAlive      prometheus.Gauge
+	oldestPending     *prometheus.GaugeVec
+	workersAlive      *prometheus.GaugeVec
 }
 
 // NewMetrics makes the metrics and registers them; a nil registerer leaves them unregistered.
@@ -33,6 +34,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	sizes := prometheus.ExponentialBuckets(1, 2, 11)        // 1 … 1024
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
 		admissions: counter("sluice_admissions_total", "Order requests by sale and result.", "sale", "result"),
@@ -47,17 +51,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_persist_delay_seconds", Help: "From accept to commit.", Buckets: seconds}),
 		persistBatch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_persist_batch_size", Help: "Orders per transaction.", Buckets: sizes}),
-		reclaims:      counter("sluice_reclaims_total", "Pending entries taken over, by why.", "reason"),
-		contended:     prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_lock_contended_total", Help: "Orders left to the worker that holds their lock."}),
-		eventsLost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_events_lost_total", Help: "Pending entries whose event was deleted by somebody else; must stay 0."}),
-		workerErrors:  counter("sluice_worker_errors_total", "Failed worker steps that will be repeated, by step.", "step"),
-		streamLag:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_stream_lag", Help: "Events not yet delivered to a worker."}, []string{"partition"}),
-		streamPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_stream_pending", Help: "Events delivered and not yet acknowledged."}, []string{"partition"}),
-		workersAlive:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_workers_alive", Help: "Workers with a heartbeat."}),
+		reclaims:     counter("sluice_reclaims_total", "Pending entries taken over, by why.", "reason"),
+		contended:    prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_lock_contended_total", Help: "Orders left to the worker that holds their lock."}),
+		eventsLost:   prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_events_lost_total", Help: "Pending entries whose event was deleted by somebody else; must stay 0."}),
+		workerErrors: counter("sluice_worker_errors_total", "Failed worker steps that will be repeated, by step.", "step"),
+		// Vectors, also where there is no label: they show up only in the processes that set them.
+		streamLag:     gauge("sluice_stream_lag", "Events not yet delivered to a worker.", "partition"),
+		streamPending: gauge("sluice_stream_pending", "Events delivered and not yet acknowledged.", "partition"),
+		oldestPending: gauge("sluice_stream_oldest_pending_age_seconds", "Age of the oldest event that is delivered and not acknowledged."),
+		workersAlive:  gauge("sluice_workers_alive", "Workers with a heartbeat."),
 	}
 	if reg != nil {
 		reg.MustRegister(m.admissions, m.admissionDuration, m.admissionBatch, m.admissionRetries, m.persisted, m.persistDelay,
-			m.persistBatch, m.reclaims, m.contended, m.eventsLost, m.workerErrors, m.streamLag, m.streamPending, m.workersAlive)
+			m.persistBatch, m.reclaims, m.contended, m.eventsLost, m.workerErrors, m.streamLag, m.streamPending, m.oldestPending, m.workersAlive)
 	}
 	return m
 }

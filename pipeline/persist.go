@@ -50,7 +50,7 @@ func (w *Worker) lockPartition(ctx context.Context, p Partition, events []Event)
 	batch, err := w.locks.TryLockMany(ctx, keys)
 	// At maxmemory Redis refuses new locks but lets events be acknowledged, which frees memory: to wait for a lock then
 	// would be a deadlock.
-	outOfMemory := err != nil && redis.HasErrorPrefix(err, "OOM")
+	outOfMemory := redis.IsOOMError(err)
 	if err != nil && !outOfMemory {
 		return nil, err
 	}

@@ -31,28 +31,33 @@ func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
 	if err != nil {
 		return err
 	}
+	if err := w.observe(ctx, pending); err != nil {
+		return err
+	}
+	var errs []error // of one partition never keep another waiting
 	for p, summary := range pending {
-		if summary.Count == 0 {
-			continue
+		if summary.Count > 0 {
+			errs = append(errs, w.reclaimPartition(ctx, p, summary, cursors))
 		}
-		dead, err := w.deadConsumers(ctx, p, summary)
-		if err != nil {
-			return err
-		}
-		for _, consumer := range dead {
-			// Half a heartbeat's life: what a rival has just claimed is younger and stays his.
-			if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, "dead_worker"); err != nil {
-				return err
-			}
-		}
-		if err := w.takeOver(ctx, p, w.opts.Name, strandedMinIdle, "stranded"); err != nil {
-			return err
-		}
-		if err := w.claimIdle(ctx, p, cursors); err != nil {
+	}
+	return errors.Join(errs...)
+}
+
+func (w *Worker) reclaimPartition(ctx context.Context, p Partition, summary *redis.XPending, cursors []string) error {
+	dead, err := w.deadConsumers(ctx, p, summary)
+	if err != nil {
+		return err
+	}
+	for _, consumer := range dead {
+		// Half a heartbeat's life: what a rival has just claimed is younger and stays his.
+		if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, "dead_worker"); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := w.takeOver(ctx, p, w.opts.Name, strandedMinIdle, "stranded"); err != nil {
+		return err
+	}
+	return w.claimIdle(ctx, p, cursors)
 }
 
 // pending asks for the summary of every partition's pending list in one round trip; it costs some 20 µs each, however
@@ -74,7 +79,6 @@ func (w *Worker) pending(ctx context.Context) (map[Partition]*redis.XPending, er
 	summaries := make(map[Partition]*redis.XPending, len(asked))
 	for p, cmd := range asked {
 		summaries[Partition(p)] = cmd.Val()
-		w.metrics.streamPending.WithLabelValues(Partition(p).String()).Set(float64(cmd.Val().Count))
 	}
 	return summaries, nil
 }

@@ -224,7 +224,9 @@ func (w *Worker) ensureGroups(ctx context.Context) error {
 	}
 	made, _ := pipe.Exec(ctx)
 	for _, cmd := range made {
-		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		err := cmd.Err()
+		// BUSYGROUP: it is there. OOM: a full Redis refuses to look; a group that is missing shows when it is read.
+		if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") && !redis.IsOOMError(err) {
 			return fmt.Errorf("create consumer group: %w", err)
 		}
 	}

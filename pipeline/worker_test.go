@@ -1,0 +1,354 @@
+package pipeline_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+)
+
+func TestWorkersShareTheLoad(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 3000}})
+	first := r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 50})
+	second := r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 50})
+	if first.Name() == second.Name() {
+		t.Fatalf("both workers are called %s", first.Name())
+	}
+	r.admitMany("buyer", 3000)
+	r.settled()
+	if got := r.rows(r.sale.ID); got != 3000 {
+		t.Errorf("got %d rows, want 3000", got)
+	}
+	r.balanced(r.sale, 3000)
+	if locks := r.keysLike("lock:order:*"); locks != 0 {
+		t.Errorf("%d order locks are left, want none", locks)
+	}
+}
+
+// TestWorkersPersistManySales covers events of several sales and partitions in one batch.
+func TestWorkersPersistManySales(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{NoSale: true})
+	var sales []*pipeline.Sale
+	for i := range 6 {
+		sales = append(sales, r.createSale(pipeline.Sale{ID: fmt.Sprintf("drop-%d", i), PaymentWindow: time.Duration(i%2) * time.Minute}))
+	}
+	spread := r.createSale(pipeline.Sale{ID: "spread", Partitions: []pipeline.Partition{0, 1, 2, 3}})
+	sales = append(sales, spread)
+	for _, sale := range sales {
+		r.sale = sale
+		r.admitMany("buyer", 40)
+	}
+	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 25})
+	r.settled()
+	for _, sale := range sales {
+		r.balanced(sale, 40)
+		want := pipeline.StatusConfirmed
+		if sale.PaymentWindow > 0 {
+			want = pipeline.StatusAwaitingPayment
+		}
+		order, err := r.store.LatestOrder(r.ctx(), sale.ID, "buyer-7")
+		if err != nil || order.Status != want || order.PayBy.IsZero() != (sale.PaymentWindow == 0) {
+			t.Errorf("sale %s: got %+v, %v; want status %s", sale.ID, order, err, want)
+		}
+	}
+}
+
+// TestDeadWorker: a worker that took events and died, without a word, without a heartbeat.
+func TestDeadWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	r.admitMany("buyer", 90)
+	r.deliverTo("dead", 60)
+	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 25})
+	r.settled()
+	r.balanced(r.sale, 90)
+	if got := r.count("sluice_reclaims_total"); got != 60 {
+		t.Errorf("%v events were taken over, want 60", got)
+	}
+	testkit.Eventually(t, settleLimit, "the dead consumer is removed from the group", func() bool {
+		consumers, err := r.rdb.XInfoConsumers(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Result()
+		return err == nil && len(consumers) == 1
+	})
+}
+
+// TestLivingWorkerKeepsItsEvents: as long as a worker's heart beats, its events are its own until they lie idle too long.
+func TestLivingWorkerKeepsItsEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	p := r.sale.Partitions[0]
+	if err := r.rdb.Set(r.ctx(), r.keys.Worker(p, "slow"), "now", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.admitMany("buyer", 20)
+	r.deliverTo("slow", 10)
+	r.startWorker(r.store, pipeline.WorkerOptions{BatchDeadline: time.Second, LockTTL: 2 * time.Second, ClaimMinIdle: 7 * time.Second})
+	testkit.Eventually(t, settleLimit, "the rest is persisted", func() bool { return r.rows(r.sale.ID) == 10 })
+	if got := r.pendingOf("slow"); got != 10 {
+		t.Errorf("%d events are pending for the living worker, want 10", got)
+	}
+	r.settled() // once they have lain idle
+	r.balanced(r.sale, 20)
+}
+
+// TestStrandedDelivery: events that were delivered to this very worker in a reply that got lost.
+func TestStrandedDelivery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	r.admitMany("buyer", 30)
+	r.deliverTo("me", 30)
+	began := time.Now()
+	r.startWorker(r.store, pipeline.WorkerOptions{Name: "me", ClaimMinIdle: time.Minute, LockTTL: 30 * time.Second, BatchDeadline: 20 * time.Second})
+	r.settled()
+	r.balanced(r.sale, 30)
+	if took := time.Since(began); took > 50*time.Second {
+		t.Errorf("took %s: they were left until they had lain idle", took)
+	}
+}
+
+// TestLockedElsewhere: orders whose lock another worker holds are left to it, and come back once it is gone.
+func TestLockedElsewhere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	receipts := r.admitMany("buyer", 10)
+	p := r.sale.Partitions[0]
+	lock := r.keys.OrderLock(p, receipts[3].OrderID)
+	if err := r.rdb.Set(r.ctx(), lock, "somebody else", 3*time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.startWorker(r.store, pipeline.WorkerOptions{})
+	testkit.Eventually(t, settleLimit, "nine orders are persisted", func() bool { return r.rows(r.sale.ID) == 9 })
+	if held, err := r.rdb.Get(r.ctx(), lock).Result(); err != nil || held != "somebody else" {
+		t.Errorf("the other's lock: got %q, %v; it must stay", held, err)
+	}
+	r.settled()
+	r.balanced(r.sale, 10)
+	if r.count("sluice_lock_contended_total") == 0 {
+		t.Error("no contention was counted")
+	}
+}
+
+// TestPoisonAlone (I8): an entry that can't be read and an order that Postgres refuses stay pending, and nobody waits for
+// them.
+func TestPoisonAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	p := r.sale.Partitions[0]
+	receipts := r.admitMany("buyer", 40)
+	add := func(fields ...any) {
+		if err := r.rdb.XAdd(r.ctx(), &redis.XAddArgs{Stream: r.keys.Orders(p), Values: fields}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("nonsense", "1")
+	add("v", "1", "s", "no-such-sale", "k", "1", "o", "0198c0de-0000-7000-8000-000000000001", "n", "77", "u", "ghost", "q", "1", "t", "1700000000000")
+	add("v", "1", "s", r.sale.ID, "k", "900", "o", "0198c0de-0000-7000-8000-000000000002", "n", "78", "u", receipts[0].SaleID+"-over", "q", "1000", "t", "1700000000000")
+	r.admitMany("later", 40)
+	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 200})
+	testkit.Eventually(t, settleLimit, "every good order is persisted", func() bool { return r.rows(r.sale.ID) == 80 })
+	testkit.Eventually(t, settleLimit, "only the poison is left", func() bool { return r.streamLength() == 3 })
+}
+
+// TestOversellIsRefusedByPostgres (I1): even if Redis sold more than there is, Postgres does not.
+func TestOversellIsRefusedByPostgres(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 10}})
+	p := r.sale.Partitions[0]
+	if err := r.rdb.HSet(r.ctx(), r.keys.Sale(p, r.sale.ID), "stock", 25).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.admitMany("buyer", 25)
+	r.startWorker(r.store, pipeline.WorkerOptions{})
+	testkit.Eventually(t, settleLimit, "the sale's ten units are sold", func() bool { return r.stored(r.sale.ID).Sold == 10 })
+	testkit.Eventually(t, settleLimit, "the rest is left pending", func() bool { return r.streamLength() == 15 })
+	if got := r.rows(r.sale.ID); got != 10 {
+		t.Errorf("got %d rows, want 10", got)
+	}
+}
+
+// slowStore holds up the first batch, and reports that it did.
+type slowStore struct {
+	pipeline.OrderStore
+	reached chan struct{}
+	release chan struct{}
+	once    sync.Once
+}
+
+func (s *slowStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	s.once.Do(func() {
+		close(s.reached)
+		<-s.release
+	})
+	return s.OrderStore.PersistOrders(ctx, events)
+}
+
+// TestStopFinishesTheBatch: a worker that is told to stop in the middle of a batch finishes it first.
+func TestStopFinishesTheBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	store := &slowStore{OrderStore: r.store, reached: make(chan struct{}), release: make(chan struct{})}
+	r.admitMany("buyer", 10)
+	worker := r.startWorker(store, pipeline.WorkerOptions{Concurrency: 1})
+	<-store.reached
+	stopped := make(chan struct{})
+	go func() {
+		worker.stop()
+		close(stopped)
+	}()
+	close(store.release)
+	<-stopped
+	if got := r.rows(r.sale.ID); got != 10 {
+		t.Errorf("got %d rows, want 10", got)
+	}
+	if beats := r.keysLike("worker:*"); beats != 0 {
+		t.Errorf("%d heartbeats are left, want none", beats)
+	}
+	consumers, err := r.rdb.XInfoConsumers(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Result()
+	if err != nil || len(consumers) != 0 {
+		t.Errorf("got consumers %v, %v; want none", consumers, err)
+	}
+}
+
+// awayStore loses its database for some calls: before the transaction, and after it, when only the answer is lost.
+type awayStore struct {
+	pipeline.OrderStore
+	calls atomic.Int64
+}
+
+func (s *awayStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	gone := pipeline.Errorf(pipeline.KindUnavailable, "connection lost")
+	switch n := s.calls.Add(1); {
+	case n <= 3:
+		return nil, gone
+	case n <= 6:
+		if _, err := s.OrderStore.PersistOrders(ctx, events); err != nil {
+			return nil, err
+		}
+		return nil, gone
+	}
+	return s.OrderStore.PersistOrders(ctx, events)
+}
+
+// TestLostAnswerOfPostgres (I6): a transaction that was committed and whose answer got lost is repeated and changes nothing.
+func TestLostAnswerOfPostgres(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 500}})
+	r.admitMany("buyer", 500)
+	r.startWorker(&awayStore{OrderStore: r.store}, pipeline.WorkerOptions{BatchSize: 100})
+	r.settled()
+	r.balanced(r.sale, 500)
+}
+
+// TestServersDie: Redis and Postgres are killed and come back while workers work; nobody has to restart a worker.
+func TestServersDie(t *testing.T) {
+	t.Parallel()
+	redisServer, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
+	r := newRig(t, rigOptions{RedisURL: redisServer.URL(), DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 600}})
+	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 20})
+	r.admitMany("first", 200)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(postgres.Kill())
+	r.admitMany("second", 200) // accepted without Postgres
+	must(redisServer.Kill())
+	must(redisServer.Restart(r.ctx()))
+	must(postgres.Restart(r.ctx()))
+	testkit.Eventually(t, settleLimit, "Redis answers", func() bool { return r.rdb.Ping(r.ctx()).Err() == nil })
+	r.admitMany("third", 200)
+	r.settled()
+	r.balanced(r.sale, 600)
+}
+
+// TestFullRedisDrains: a Redis out of memory takes no locks and no heartbeats, and workers still empty the stream.
+func TestFullRedisDrains(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := newRig(t, rigOptions{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 300}})
+	r.admitMany("buyer", 300)
+	for p := range pipeline.Partition(r.opts.Partitions) {
+		if err := r.rdb.XGroupCreateMkStream(r.ctx(), r.keys.Orders(p), pipeline.Group, "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.rdb.ConfigSet(r.ctx(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.startWorker(r.store, pipeline.WorkerOptions{})
+	r.settled()
+	if got := r.rows(r.sale.ID); got != 300 {
+		t.Errorf("got %d rows, want 300", got)
+	}
+}
+
+// TestGroupLost: somebody destroys the consumer group; what was not delivered is delivered again from the beginning.
+func TestGroupLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	r.startWorker(r.store, pipeline.WorkerOptions{})
+	r.admitMany("first", 20)
+	r.settled()
+	if err := r.rdb.XGroupDestroy(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.admitMany("second", 20)
+	r.settled()
+	r.balanced(r.sale, 40)
+}
+
+func TestWorkerOptions(t *testing.T) {
+	t.Parallel()
+	good := pipeline.WorkerOptions{Partitions: 16}.WithDefaults()
+	if err := good.Validate(); err != nil {
+		t.Fatalf("the defaults are refused: %v", err)
+	}
+	bad := good
+	bad.Partitions, bad.BatchSize, bad.Concurrency = 0, pipeline.MaxBatchSize+1, -1
+	bad.BatchDeadline, bad.LockTTL, bad.ClaimMinIdle = 10*time.Second, 10*time.Second, 5*time.Second
+	err := bad.Validate()
+	if pipeline.KindOf(err) != pipeline.KindInvalid {
+		t.Fatalf("got %v, want an invalid error", err)
+	}
+	for _, name := range []string{"PARTITIONS", "WORKER_BATCH_SIZE", "WORKER_CONCURRENCY", "BATCH_DEADLINE (10s)", "LOCK_TTL (10s)"} {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("the error does not name %s:\n%v", name, err)
+		}
+	}
+}
+
+// deliverTo has the group deliver n events to a consumer that does nothing with them.
+func (r *rig) deliverTo(consumer string, n int) {
+	r.Helper()
+	stream := r.keys.Orders(r.sale.Partitions[0])
+	if err := r.rdb.XGroupCreateMkStream(r.ctx(), stream, pipeline.Group, "0").Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		r.Fatal(err)
+	}
+	read, err := r.rdb.XReadGroup(r.ctx(), &redis.XReadGroupArgs{
+		Group: pipeline.Group, Consumer: consumer, Streams: []string{stream, ">"}, Count: int64(n), Block: -1,
+	}).Result()
+	if err != nil || len(read) != 1 || len(read[0].Messages) != n {
+		r.Fatalf("deliver %d events to %s: got %v, %v", n, consumer, read, err)
+	}
+}
+
+// keysLike counts the keys of a kind, over all partitions.
+func (r *rig) keysLike(pattern string) int {
+	r.Helper()
+	keys, err := r.rdb.Keys(r.ctx(), r.keys.Prefix+":*:"+pattern).Result()
+	if err != nil {
+		r.Fatal(err)
+	}
+	return len(keys)
+}
