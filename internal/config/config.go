@@ -46,20 +46,24 @@ type Config struct {
 // ErrHelp is returned when --help was asked for and printed.
 var ErrHelp = flag.ErrHelp
 
-// Load reads the settings. The error names every wrong and every missing one, a line each.
+// Load reads the settings. The error names every wrong and every missing one, a line each. Help goes to out.
 func Load(program Program, args []string, getenv func(string) string, out io.Writer) (Config, error) {
 	c := Config{}
 	all := settings(&c)
 	flags := flag.NewFlagSet(string(program), flag.ContinueOnError)
-	flags.SetOutput(out)
+	flags.SetOutput(io.Discard) // what is wrong is in the error
 	for i := range all {
 		flags.Var(&all[i], all[i].flagName(), all[i].usage())
 	}
-	flags.Usage = func() { printUsage(out, program, all) }
-	if err := flags.Parse(args); err != nil {
-		return c, err
-	}
+	flags.Usage = func() {}
 	var errs []error
+	switch err := flags.Parse(args); {
+	case errors.Is(err, ErrHelp):
+		printUsage(out, program, all)
+		return c, ErrHelp
+	case err != nil:
+		errs = append(errs, err)
+	}
 	if flags.NArg() > 0 {
 		errs = append(errs, fmt.Errorf("unexpected argument %q", flags.Arg(0)))
 	}
@@ -72,12 +76,8 @@ func Load(program Program, args []string, getenv func(string) string, out io.Wri
 
 func (c *Config) check(program Program) error {
 	var errs []error
-	c.Worker.Partitions = c.Partitions
-	if program == Worker {
-		errs = append(errs, c.Worker.WithDefaults().Validate())
-	} else if c.Partitions < 1 || c.Partitions > pipeline.MaxPartitions {
-		errs = append(errs, fmt.Errorf("PARTITIONS is %d: use 1 to %d", c.Partitions, pipeline.MaxPartitions))
-	}
+	c.Worker.Partitions = max(c.Partitions, 1) // 0: it was not a number, which is told already
+	errs = append(errs, c.Worker.WithDefaults().Validate())
 	if program == API && c.AuthMode == "dev" && !loopback(c.HTTPAddr) && !c.AuthDevForce {
 		errs = append(errs, fmt.Errorf("AUTH_MODE=dev lets anybody be any buyer, and HTTP_ADDR %s is not loopback; set AUTH_DEV_FORCE=true only on a closed network", c.HTTPAddr))
 	}

@@ -86,6 +86,13 @@ func (s *Stores) Close() {
 	}
 }
 
+func init() { redis.SetLogger(quiet{}) }
+
+// quiet silences the client's own log: every one of its errors reaches a caller of ours, who logs it with its meaning.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
 // OpenRedis makes a client; it does not connect yet.
 func OpenRedis(cfg config.Config) (redis.UniversalClient, error) {
 	opts, err := config.RedisOptions(cfg.RedisURL)

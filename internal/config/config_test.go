@@ -1,0 +1,138 @@
+package config_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/config"
+)
+
+// env is an environment with the two settings that have no default.
+func env(more map[string]string) func(string) string {
+	return func(name string) string {
+		if value, ok := more[name]; ok {
+			return value
+		}
+		return map[string]string{"DATABASE_URL": "postgres://u@h/d", "REDIS_URL": "redis://h:6379"}[name]
+	}
+}
+
+func TestLoadDefaults(t *testing.T) {
+	t.Parallel()
+	for _, program := range []config.Program{config.API, config.Worker, config.CLI} {
+		c, err := config.Load(program, nil, env(nil), io.Discard)
+		if err != nil {
+			t.Fatalf("%s: %v", program, err)
+		}
+		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.Worker.BatchSize != 500 ||
+			c.Worker.LockTTL != 10*time.Second || c.Worker.Partitions != 16 {
+			t.Errorf("%s: got %+v", program, c)
+		}
+	}
+}
+
+func TestFlagBeatsEnvironment(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load(config.Worker, []string{"--worker-batch-size", "20", "--log-format=json"},
+		env(map[string]string{"WORKER_BATCH_SIZE": "30", "WORKER_CONCURRENCY": "4"}), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Worker.BatchSize != 20 || c.Worker.Concurrency != 4 || c.LogFormat != "json" {
+		t.Errorf("got batch size %d, concurrency %d, log format %s; want 20, 4, json", c.Worker.BatchSize, c.Worker.Concurrency, c.LogFormat)
+	}
+}
+
+func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := config.Load(config.API, []string{"--partitions", "many", "leftover"}, env(map[string]string{
+		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080", "AUTH_MODE": "none",
+		"BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud", "SHUTDOWN_TIMEOUT": "-1s", "AUTH_DEV_FORCE": "perhaps",
+	}), io.Discard)
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, name := range []string{
+		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL", "SHUTDOWN_TIMEOUT",
+		"AUTH_DEV_FORCE", "PARTITIONS", "leftover",
+	} {
+		if strings.Count(err.Error(), name) == 0 {
+			t.Errorf("the error does not name %s:\n%v", name, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("the error tells a secret:\n%v", err)
+	}
+}
+
+func TestMissingSettings(t *testing.T) {
+	t.Parallel()
+	_, err := config.Load(config.CLI, nil, func(string) string { return "" }, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "DATABASE_URL is missing") || !strings.Contains(err.Error(), "REDIS_URL is missing") {
+		t.Errorf("got %v, want both named as missing", err)
+	}
+}
+
+func TestDevAuthStaysOnLoopback(t *testing.T) {
+	t.Parallel()
+	for addr, fine := range map[string]bool{
+		"127.0.0.1:80": true, "localhost:80": true, "[::1]:80": true, "0.0.0.0:80": false, ":80": false, "10.0.0.1:80": false,
+		"example.com:80": false,
+	} {
+		_, err := config.Load(config.API, []string{"--http-addr", addr}, env(nil), io.Discard)
+		if fine != (err == nil) {
+			t.Errorf("%s: got %v, want accepted %t", addr, err, fine)
+		}
+		if _, err := config.Load(config.API, []string{"--http-addr", addr, "--auth-dev-force", "true"}, env(nil), io.Discard); err != nil {
+			t.Errorf("%s, forced: %v", addr, err)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if _, err := config.Load(config.API, []string{"--help"}, env(nil), &out); !errors.Is(err, config.ErrHelp) {
+		t.Fatalf("got %v, want ErrHelp", err)
+	}
+	if !strings.Contains(out.String(), "--database-url") || !strings.Contains(out.String(), "default 127.0.0.1:8080") {
+		t.Errorf("the help is not complete:\n%s", out.String())
+	}
+}
+
+func TestRedisForms(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]struct {
+		addrs   string
+		master  string
+		cluster bool
+	}{
+		"redis://h:1/3":                              {addrs: "h:1"},
+		"rediss://u:p@h:1":                           {addrs: "h:1"},
+		"unix:///run/redis.sock?db=2":                {addrs: "/run/redis.sock"},
+		"redis+sentinel://a:1,b:2,c:3/main":          {addrs: "a:1 b:2 c:3", master: "main"},
+		"rediss+cluster://u:p@a:1,b:2":               {addrs: "a:1 b:2", cluster: true},
+		"redis+sentinel://:secret@a:1,b:2/main?db=4": {addrs: "a:1 b:2", master: "main"},
+	} {
+		o, err := config.RedisOptions(url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if got := strings.Join(o.Addrs, " "); got != want.addrs || o.MasterName != want.master || o.IsClusterMode != want.cluster {
+			t.Errorf("%s: got addresses %q, master %q, cluster %t", url, got, o.MasterName, o.IsClusterMode)
+		}
+		if o.MaxRetries != -1 {
+			t.Errorf("%s: the client would retry by itself", url)
+		}
+	}
+	for _, url := range []string{"", "h:1", "http://h", "redis+sentinel://a:1", "redis+cluster://", "redis+x://a:1", "unix+cluster://a", "redis://:pa ss@h"} {
+		if _, err := config.RedisOptions(url); err == nil {
+			t.Errorf("%q is accepted", url)
+		}
+	}
+}
