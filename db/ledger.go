@@ -44,6 +44,9 @@ cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid 
 func (s *Store) Ledger(
 	ctx context.Context, saleID string, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
 ) (pipeline.Ledger, error) {
+	if !pipeline.ValidSaleID(saleID) {
+		return pipeline.Ledger{}, unknownSale(saleID)
+	}
 	ctx, cancel := deadline(ctx, ledgerTimeout)
 	defer cancel()
 	var ledger pipeline.Ledger

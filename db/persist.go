@@ -27,8 +27,9 @@ const (
 // inserted now. It is one round trip, and a second one only when some events did not become rows.
 //
 // Errors: KindInvalid for more than pipeline.MaxPersistBatch events; KindData when Postgres refuses a value of some event,
-// for instance units beyond the sale's total: nothing is written then, and the caller halves the batch to find the culprit;
-// KindUnavailable for the rest: some of the events may have been persisted, and the next delivery finds out.
+// for instance units beyond the sale's total: the caller halves the batch to find the culprit; KindUnavailable for the rest.
+// A batch that fails is rolled back as a whole, unless it was in a second round by then or the reply was lost. Either way
+// repeating it, or parts of it, is safe.
 func (s *Store) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	if len(events) > pipeline.MaxPersistBatch {
 		return nil, pipeline.Errorf(pipeline.KindInvalid, "%d events at once: at most %d are allowed",
@@ -174,14 +175,14 @@ with input as (
 	on conflict do nothing
 	returning sale_id, id, quantity, partition, sequence
 ), locked as (
-	select id from sales
-	where id in (select sale_id from inserted)
-	order by id
-	for no key update
+	select s.id, added.units
+	from (select sale_id, sum(quantity) as units from inserted group by sale_id) added
+	join sales s on s.id = added.sale_id
+	order by s.id
+	for no key update of s
 ), counted as (
-	update sales s set sold = s.sold + added.units
+	update sales s set sold = s.sold + locked.units
 	from locked
-	join (select sale_id, sum(quantity) as units from inserted group by sale_id) added on added.sale_id = locked.id
 	where s.id = locked.id
 	returning s.id
 ), marked as (

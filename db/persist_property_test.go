@@ -62,22 +62,26 @@ func newModel(r *rapid.T, f *fixture) *model {
 		m.Sold[id] = 0
 		f.sale(id, m.total[id])
 	}
-	var ids []string // sorted by nothing: the order of ids is the store's concern
-	for range 10 {
-		ids = append(ids, uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "id")).String())
-	}
-	event := rapid.Custom(func(r *rapid.T) pipeline.Event {
-		e := event(
-			rapid.SampledFrom([]string{"a", "a", "b", "c", "nowhere"}).Draw(r, "sale"),
-			rapid.SampledFrom([]string{"u", "v", "w'\"", "ü", "x", "y", "z", "zz"}).Draw(r, "user"),
-			rapid.IntRange(1, 9).Draw(r, "quantity"), rapid.Int64Range(1, 9).Draw(r, "sequence"))
-		e.OrderID = rapid.SampledFrom(ids).Draw(r, "order")
+	requests := rapid.SliceOfN(rapid.Custom(request), 10, 10).Draw(r, "requests")
+	accept := rapid.Custom(func(r *rapid.T) pipeline.Event {
+		e := rapid.SampledFrom(requests).Draw(r, "request")
+		e.SaleID = rapid.SampledFrom([]string{"a", "a", "b", "c", "nowhere"}).Draw(r, "sale")
 		e.Partition = pipeline.Partition(rapid.IntRange(0, 1).Draw(r, "partition"))
-		e.Number = rapid.Int64Range(1, 40).Draw(r, "number")
+		e.Sequence = rapid.Int64Range(1, 9).Draw(r, "sequence")
 		return e
 	})
-	m.pool = rapid.SliceOfN(event, 5, 25).Draw(r, "events")
+	m.pool = rapid.SliceOfN(accept, 5, 25).Draw(r, "events")
 	return m
+}
+
+// request makes what all accepts of one order share: id, number, buyer and quantity. Different requests may have the same
+// buyer, and by forgery the same number.
+func request(r *rapid.T) pipeline.Event {
+	e := event("", rapid.SampledFrom([]string{"u", "v", "w'\"", "ü", "x", "y", "z", "zz"}).Draw(r, "user"),
+		rapid.IntRange(1, 9).Draw(r, "quantity"), 1)
+	e.OrderID = uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "id")).String()
+	e.Number = rapid.Int64Range(1, 40).Draw(r, "number")
+	return e
 }
 
 // deliver gives a random batch to the store and to the model.

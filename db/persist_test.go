@@ -132,18 +132,19 @@ func TestEveryOutcomeInOneBatch(t *testing.T) {
 	sameNumber := event("a", "other", 1, 10)
 	sameNumber.Number = old.Number
 	nowhere := event("nowhere", "u", 1, 1)
+	plain := event("a", "plain", 3, 2)
 
-	got := f.persist(again, nowhere, fresh, old, rival, twice, sameNumber, thrice, elsewhere)
+	got := f.persist(again, nowhere, fresh, old, rival, twice, sameNumber, thrice, elsewhere, plain)
 	wantOutcomes(t, got, readmitted, unknownSale, inserted, redelivered, buyerConflict, redelivered, numberConflict,
-		readmitted, readmitted)
-	if got, want := f.books("a"), (books{1, 1, 1}); got != want {
+		readmitted, readmitted, inserted)
+	if got, want := f.books("a"), (books{4, 4, 2}); got != want {
 		t.Errorf("sale a: got %+v, want %+v", got, want)
 	}
 	if got, want := f.books("b"), (books{2, 2, 1}); got != want {
 		t.Errorf("sale b: got %+v, want %+v", got, want)
 	}
-	if a, b := f.watermark("a", 3), f.watermark("b", 3); a != 1 || b != 1 {
-		t.Errorf("watermarks: got %d and %d, want 1 and 1: only what was inserted counts", a, b)
+	if a, b := f.watermark("a", 3), f.watermark("b", 3); a != 2 || b != 1 {
+		t.Errorf("watermarks: got %d and %d, want 2 and 1: only what was inserted counts", a, b)
 	}
 }
 

@@ -31,6 +31,9 @@ func (n planNode) walk(visit func(planNode)) {
 // explain returns the plan of a prepared statement, once as planned for these values and once for any.
 func explain(f *fixture, query, values string) []planNode {
 	f.Helper()
+	if values != "" {
+		values = "(" + values + ")"
+	}
 	conn, err := pgx.Connect(f.ctx(), f.url)
 	if err != nil {
 		f.Fatal(err)
@@ -46,7 +49,7 @@ func explain(f *fixture, query, values string) []planNode {
 		}
 		var text string
 		var parsed []struct{ Plan planNode }
-		if err := conn.QueryRow(f.ctx(), "explain (format json) execute q("+values+")").Scan(&text); err != nil {
+		if err := conn.QueryRow(f.ctx(), "explain (format json) execute q"+values).Scan(&text); err != nil {
 			f.Fatal(err)
 		}
 		if err := json.Unmarshal([]byte(text), &parsed); err != nil {
@@ -78,16 +81,16 @@ func TestHotPathsUseIndexes(t *testing.T) {
 	const n = 500
 	order := uuid.NewString()
 	list := func(element string) string { return "array[" + strings.Repeat(element+",", n-1) + element + "]" }
-	accepts := strings.Join([]string{
+	accepts := []string{
 		list("'sale-1'"), list("'" + order + "'"), list("5"), list("'u7'"), list("1"), list("1"), list("9"), list("now()"),
-	}, ", ")
+	}
 	for _, try := range []struct {
 		name, query, values string
 		indexes             []string
 	}{
-		{"insert", db.InsertQuery, accepts, nil},
+		{"insert", db.InsertQuery, strings.Join(accepts, ", "), nil},
 		{
-			"explain", db.ExplainQuery, strings.Join(strings.SplitAfterN(accepts, ", array", 5)[:4], "array"),
+			"explain", db.ExplainQuery, strings.Join(accepts[:4], ", "),
 			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},
 		},
 		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), []string{"orders_pkey"}},

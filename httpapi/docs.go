@@ -23,7 +23,7 @@ var (
 		if err != nil {
 			panic(err)
 		}
-		return template.CSS(text) //nolint:gosec // our own file
+		return template.CSS(text) // our own file
 	}()
 	pages = template.Must(template.New("").Funcs(template.FuncMap{
 		"style":      func() template.CSS { return style },
@@ -50,9 +50,9 @@ func docsPage(document []byte) static {
 		panic(fmt.Sprintf("httpapi: openapi.yaml: %v", err))
 	}
 	body, err := render("docs.html", struct {
-		*contract          // its fields are the page's
-		Contract *contract // for what the page asks it
-		Problems []definition
+		*contract           // its fields are the page's
+		Contract  *contract // for what the page asks it
+		Problems  []definition
 	}{c, c, problems})
 	if err != nil {
 		panic(fmt.Sprintf("httpapi: docs.html: %v", err))
@@ -154,5 +154,5 @@ func coded(text string) template.HTML {
 		}
 		b.WriteString(part)
 	}
-	return template.HTML(b.String()) //nolint:gosec // every part was escaped above
+	return template.HTML(b.String()) // every part was escaped above
 }

@@ -28,11 +28,11 @@ func (a *api) envelope(next echo.HandlerFunc) echo.HandlerFunc {
 		defer cancel()
 		c.SetRequest(request.WithContext(ctx))
 
-		err := a.protect(c, next)
-		if err != nil {
-			err = a.refuse(c, err)
+		var refused *problem
+		if err := a.protect(c, next); err != nil {
+			refused = a.refuse(c, err)
 		}
-		a.observe(c, request, time.Since(began), err)
+		a.observe(c, request, time.Since(began), refused)
 		return nil
 	}
 }
@@ -52,8 +52,8 @@ func (a *api) protect(c echo.Context, next echo.HandlerFunc) (err error) {
 	return next(c)
 }
 
-// refuse answers with the problem that stands for an error, and returns what the log should know of it.
-func (a *api) refuse(c echo.Context, err error) error {
+// refuse answers with the problem that stands for an error, and returns it.
+func (a *api) refuse(c echo.Context, err error) *problem {
 	if c.Response().Committed {
 		// Part of an answer is out: only a broken connection can tell the client that it is not whole.
 		a.Log.Error("answer broken off", "request_id", requestID(c), "error", err)
@@ -77,8 +77,9 @@ var (
 	noReferrer  = []string{"no-referrer"}
 )
 
-// observe counts and logs an answer. Neither holds a user id or a body.
-func (a *api) observe(c echo.Context, request *http.Request, took time.Duration, err error) {
+// observe counts and logs an answer. The log holds no user id and nothing of a body: of a problem it has the code, and
+// the cause where there is one, but not the detail, which quotes the client.
+func (a *api) observe(c echo.Context, request *http.Request, took time.Duration, refused *problem) {
 	status := c.Response().Status
 	if request.Context().Err() != nil {
 		status = clientGone
@@ -96,8 +97,11 @@ func (a *api) observe(c echo.Context, request *http.Request, took time.Duration,
 		slog.Int64("us", took.Microseconds()),
 		slog.String("request_id", requestID(c)),
 	}
-	if err != nil {
-		attrs = append(attrs, slog.String("error", err.Error()))
+	if refused != nil {
+		attrs = append(attrs, slog.String("code", string(refused.Code)))
+		if refused.cause != nil {
+			attrs = append(attrs, slog.String("error", refused.cause.Error()))
+		}
 	}
 	a.Log.LogAttrs(ctx, level, "request", attrs...)
 }

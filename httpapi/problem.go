@@ -161,12 +161,7 @@ func invalid(errs ...FieldError) *problem {
 	return p
 }
 
-func (p *problem) Error() string {
-	if p.cause != nil {
-		return string(p.Code) + ": " + p.cause.Error()
-	}
-	return string(p.Code) + ": " + p.Detail
-}
+func (p *problem) Error() string { return string(p.Code) + ": " + p.Detail }
 
 func (p *problem) Unwrap() error { return p.cause }
 

@@ -9,13 +9,13 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second  // from the first byte to the end of the headers: slow-header attacks end here
 	readTimeout       = 10 * time.Second // headers and body together: 64 KiB in this time is a very slow phone
-	writeTimeout      = 15 * time.Second // from the end of the headers to the end of the answer: above readTimeout's rest and requestTimeout
-	idleTimeout       = 75 * time.Second // a kept connection without requests; above the 60 s of usual load balancers
+	writeTimeout      = 20 * time.Second // from the end of the headers to the end of the answer: above readTimeout and requestTimeout together
+	idleTimeout       = 75 * time.Second // a kept connection without requests: above the 60 s of usual load balancers
 	maxHeaderBytes    = 16 << 10         // request line and headers: a large token (8 KiB) and the rest of a browser's headers
 )
 
-// Server returns a server for the public side with every limit set. Serve it on a Listener of this package: then even
-// what net/http itself refuses is answered with a problem document.
+// Server returns a server for the public side with every limit set. Serve it on a Listener: then even what
+// net/http itself refuses is answered with a problem document.
 func Server(addr string, h http.Handler) *http.Server {
 	return &http.Server{
 		Addr:              addr,

@@ -43,33 +43,23 @@ local sale, buyers, orders = KEYS[1], KEYS[2], KEYS[3]
 local sale_id = ARGV[1]
 local width = 7
 local last = #ARGV - width + 1 -- where the last request begins
-
 if last < 2 or (#ARGV - 1) % width ~= 0 then
   return redis.error_reply('BADCALL admit: a request has 7 arguments')
 end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-
 local held = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity')
-local state = held[1]
-if not state then
-  local reply = { now_ms, 0, 0, 0, 0 }
-  for _ = 2, last, width do
-    reply[#reply + 1] = 'not-loaded'
-    reply[#reply + 1] = ''
-  end
-  return reply
-end
-
-local stock, accepted = tonumber(held[2]), tonumber(held[3])
+local state, stock, accepted = held[1], tonumber(held[2]), tonumber(held[3])
 local opens_ms, closes_ms, max_quantity = tonumber(held[4]), tonumber(held[5]), tonumber(held[6])
-if not (stock and accepted and opens_ms and closes_ms and max_quantity) then
+if state and not (stock and accepted and opens_ms and closes_ms and max_quantity) then
   return redis.error_reply('BADSALE admit: the sale hash lacks a number')
 end
 
 local shut -- why nobody can order now; nil while the sale is open
-if state == 'closed' or now_ms >= closes_ms then
+if not state then
+  shut, stock, opens_ms, closes_ms, max_quantity = 'not-loaded', 0, 0, 0, 0
+elseif state == 'closed' or now_ms >= closes_ms then
   shut = 'closed'
 elseif state == 'paused' then
   shut = 'paused'
@@ -79,14 +69,15 @@ elseif now_ms < opens_ms then
   shut = 'not-open'
 end
 
-local users = {}
-for at = 2, last, width do
-  users[#users + 1] = ARGV[at + 2]
-end
-local slots = redis.call('HMGET', buyers, unpack(users))
 local slot_of = {} -- user -> slot, those filled below included: a buyer may be in the batch twice
-for i, user in ipairs(users) do
-  slot_of[user] = slots[i] or nil
+if state then
+  local users = {}
+  for at = 2, last, width do
+    users[#users + 1] = ARGV[at + 2]
+  end
+  for i, slot in ipairs(redis.call('HMGET', buyers, unpack(users))) do
+    slot_of[users[i]] = slot
+  end
 end
 
 local now = string.format('%.0f', now_ms)

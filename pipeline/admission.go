@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -111,8 +112,8 @@ type Admission struct {
 
 	gates sync.Map // gateID → *gate; as many as there are sales with requests
 
-	mu      sync.Mutex // protects closing, so that no drain starts behind the back of Close
-	closing bool
+	mu      sync.Mutex // makes start and Close take turns, so that no drain starts behind the back of Close
+	closing atomic.Bool
 	drains  sync.WaitGroup
 }
 
@@ -141,7 +142,7 @@ func (a *Admission) Admit(ctx context.Context, sale *Sale, req OrderRequest) (De
 // Close refuses new requests and waits for the calls in flight, at most until the context ends.
 func (a *Admission) Close(ctx context.Context) error {
 	a.mu.Lock()
-	a.closing = true
+	a.closing.Store(true)
 	a.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -160,7 +161,7 @@ func (a *Admission) Close(ctx context.Context) error {
 func (a *Admission) start(drain func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closing {
+	if a.closing.Load() {
 		return false
 	}
 	a.drains.Go(drain)

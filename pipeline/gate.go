@@ -63,7 +63,7 @@ func (g *gate) enqueue(t *ticket) error {
 	if len(g.waiting) >= g.admission.opts.QueueLimit {
 		return Errorf(KindOverloaded, "%d requests are waiting for this sale", len(g.waiting))
 	}
-	if !g.draining && !g.admission.start(g.drain) {
+	if g.admission.closing.Load() || !g.draining && !g.admission.start(g.drain) {
 		return Errorf(KindUnavailable, "shutting down; repeat the request")
 	}
 	g.draining = true

@@ -170,7 +170,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	nobody := account{stepDown: true, uid: 65534, gid: 65534}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run=^Test(.*KeepsEvery.*|Two.*|NothingOutlivesAKilledParent|Paused.*)$", "-test.count=1")
+	cmd := exec.CommandContext(ctx, binary, "-test.run=^Test(.*KeepsEvery.*|Two.*|NothingOutlivesAKilledParent|Paused.*|Install.*)$", "-test.count=1")
 	cmd.Dir = "/tmp"
 	cmd.Env = append(os.Environ(), "HOME=/tmp", "TMPDIR=/tmp")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: nobody.attributes().Credential}

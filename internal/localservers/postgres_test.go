@@ -30,7 +30,7 @@ func query[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
 	return got
 }
 
-func execute(t *testing.T, conn *pgx.Conn, sql string) {
+func sqlExec(t *testing.T, conn *pgx.Conn, sql string) {
 	t.Helper()
 	if _, err := conn.Exec(limited(t), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -74,9 +74,9 @@ func TestPostgresKeepsEveryCommitOverAKill(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t)
 	url := p.URL()
-	execute(t, connect(t, p), "create table commits (n int)")
+	sqlExec(t, connect(t, p), "create table commits (n int)")
 	for n := range 3 {
-		execute(t, connect(t, p), fmt.Sprintf("insert into commits values (%d)", n))
+		sqlExec(t, connect(t, p), fmt.Sprintf("insert into commits values (%d)", n))
 		check(t, p.Kill())
 		check(t, p.Restart(limited(t)))
 	}

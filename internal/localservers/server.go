@@ -207,17 +207,21 @@ func (s *server) end(ctx context.Context, ask syscall.Signal, limit time.Duratio
 	return s.proc.stop(ctx, ask)
 }
 
-// tail reads the end of a file, from a line's start; what can't be read is said in place of it.
+// tail reads the end of a file; what can't be read is said in place of it.
 func tail(path string) string {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	text := strings.TrimSpace(string(content))
+	return lastLines(string(content))
+}
+
+// lastLines cuts a text to its last logTail bytes, from a line's start.
+func lastLines(text string) string {
+	text = strings.TrimSpace(text)
 	if len(text) <= logTail {
 		return text
 	}
-	text = text[len(text)-logTail:]
-	_, text, _ = strings.Cut(text, "\n")
+	_, text, _ = strings.Cut(text[len(text)-logTail:], "\n")
 	return text
 }

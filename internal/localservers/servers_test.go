@@ -35,7 +35,7 @@ func TestTwoPairsOfServersAtOnce(t *testing.T) {
 		}
 		check(t, clientOf(t, s.Redis).Incr(limited(t), "count").Err())
 		conn := connect(t, s.Postgres)
-		execute(t, conn, "create table only_here (n int)") // fails if the other pair's database is the same
+		sqlExec(t, conn, "create table only_here (n int)") // fails if the other pair's database is the same
 		if got := clientOf(t, s.Redis).Get(limited(t), "count").Val(); got != "1" {
 			t.Errorf("pair %d: got count %s, want 1: the pairs share a Redis", i, got)
 		}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"sluice/db"
 )
 
 // template is the migrated database that every test's database is a copy of.
@@ -79,7 +81,7 @@ func makeTemplate(admin, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	return migrate(ctx, address)
+	return db.Migrate(ctx, address)
 }
 
 // dropTemplate leaves nothing behind on a server that isn't ours.

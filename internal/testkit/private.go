@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"sluice/db"
 	"sluice/internal/localservers"
 )
 
@@ -33,7 +34,7 @@ func PrivatePostgres(t testing.TB, config ...string) *localservers.Postgres {
 		skipWithout(t, localError(err))
 	}
 	closeAfter(t, p.Close)
-	if err := migrate(ctx, p.URL()); err != nil {
+	if err := db.Migrate(ctx, p.URL()); err != nil {
 		t.Fatalf("migrate the private Postgres: %v", err)
 	}
 	return p

@@ -51,15 +51,19 @@ func removeKeys(t testing.TB, client *redis.Client, pattern string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	keys := client.Scan(ctx, 0, pattern, scanCount).Iterator()
-	for keys.Next(ctx) {
-		if err := client.Unlink(ctx, keys.Val()).Err(); err != nil {
+	var cursor uint64
+	for {
+		keys, next, err := client.Scan(ctx, cursor, pattern, scanCount).Result()
+		if err == nil && len(keys) > 0 {
+			err = client.Unlink(ctx, keys...).Err() // all at once: each call waits for the disk
+		}
+		if err != nil {
 			t.Errorf("remove the test's keys: %v", err)
 			return
 		}
-	}
-	if err := keys.Err(); err != nil {
-		t.Errorf("list the test's keys: %v", err)
+		if cursor = next; cursor == 0 {
+			return
+		}
 	}
 }
 

@@ -1,0 +1,85 @@
+# What a developer types. `make` alone lists it.
+#
+# Everything below needs Go; the tests' race detector needs a C compiler too. Servers are private ones (package
+# internal/localservers): no target starts, stops or talks to a service of the system.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+PROGRAMS := api worker sluice
+
+# We stamp the version ourselves, so Go needn't ask git, which refuses a checkout that belongs to somebody else.
+BUILD := -trimpath -buildvcs=false -ldflags "-s -w -X sluice/internal/process.Version=$(VERSION)"
+
+# Packages tested at once. Each starts servers of its own: two fill a machine of two cores.
+TEST_PARALLEL ?= 2
+# Per package. The slowest takes about a minute on two cores; a hang shall not take the ten of CI's patience.
+TEST_TIMEOUT ?= 8m
+# More arguments for go test, such as -v or -run.
+TEST_ARGS ?=
+# The module's packages, or some of them.
+PACKAGES ?= ./...
+
+# The race detector needs cgo, and Go turns cgo off where it finds no C compiler.
+CGO := $(shell go env CGO_ENABLED)
+RACE := $(if $(filter 1,$(CGO)),-race)
+GO_TEST = go test $(RACE) -count=1 -timeout=$(TEST_TIMEOUT) -p=$(TEST_PARALLEL) $(TEST_ARGS)
+
+# golangci-lint, at the version that tools/go.mod pins. It is built once, which takes some minutes.
+LINT = go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup build ## watch a whole flash sale, with a worker killed in the middle and a proof at the end
+	@bin/sluice demo $(ARGS)
+
+.PHONY: dev
+dev: setup build ## run private servers, API and worker in this terminal until ctrl-C
+	@bin/sluice dev $(ARGS)
+
+.PHONY: test
+test: setup race-notice ## vet and every test, with the race detector, against real servers
+	go vet $(PACKAGES)
+	$(GO_TEST) $(PACKAGES)
+	cd bench && go vet ./... && $(GO_TEST) ./...
+
+.PHONY: race-notice
+race-notice:
+ifeq ($(RACE),)
+	@echo "test: no C compiler (CGO_ENABLED=0), so WITHOUT the race detector; install gcc or clang for the whole test" >&2
+	@if [ -n "$$CI" ]; then echo "test: that is not enough for CI" >&2; exit 1; fi
+endif
+
+.PHONY: setup
+setup: ## install Redis and Postgres where they are missing (their binaries; no service is started)
+	@go run -buildvcs=false ./internal/localservers/install
+
+.PHONY: build
+build: ## bin/api, bin/worker and bin/sluice
+	@mkdir -p bin
+	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS:%=./cmd/%)
+
+.PHONY: bench
+bench: setup ## measure, as ratios against the bare thing; ARGS=-h lists what can be chosen
+	@cd bench && go run -buildvcs=false . $(ARGS)
+
+.PHONY: lint
+lint: ## golangci-lint over both modules
+	$(LINT) run ./...
+	cd bench && $(LINT) run ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	$(LINT) fmt ./...
+	cd bench && $(LINT) fmt ./...
+
+.PHONY: compose-test
+compose-test: ## a sale through the compose stack, with a worker killed (needs a Docker engine)
+	deploy/compose-test.sh
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

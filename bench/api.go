@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"sluice/httpapi"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// ordersPath is where the sale's orders are posted.
+const ordersPath = "/v1/sales/" + saleID + "/orders"
+
+// api is the public side twice: as it is, and with an admission that answers at once. Router, middleware, authentication,
+// decoding and answer are the same; what differs is the gate, the script call, and Redis with its disk.
+type api struct {
+	admission   *pipeline.Admission
+	real, quick http.Handler
+}
+
+func newAPI(ctx context.Context, s *Site) (*api, error) {
+	features, err := pipeline.Probe(ctx, s.rdb)
+	if err != nil {
+		return nil, err
+	}
+	admission := pipeline.NewAdmission(s.rdb, keys, pipeline.AdmissionOptions{Durability: features.Durability()},
+		pipeline.NewMetrics(nil), s.log)
+	handler := func(admitter httpapi.Admitter) http.Handler {
+		return httpapi.New(httpapi.Deps{
+			Admission: admitter,
+			Sales:     s.sales,
+			Stock:     pipeline.NewStockReader(s.rdb, keys),
+			Orders:    pipeline.NewLookup(s.rdb, keys, s.store),
+			Auth:      httpapi.DevAuth{},
+			Log:       s.log,
+		})
+	}
+	return &api{admission: admission, real: handler(admission), quick: handler(newQuick())}, nil
+}
+
+func (a *api) close(ctx context.Context) error { return a.admission.Close(ctx) }
+
+// quick accepts everybody and remembers nobody.
+type quick struct{ decision pipeline.Decision }
+
+func newQuick() quick {
+	return quick{pipeline.Decision{
+		Code: lua.AdmitAccepted,
+		Receipt: pipeline.Receipt{
+			SaleID: saleID, OrderID: "01936f2e-8a4b-7c3d-9e5f-0123456789ab", Number: 1 << 60, Quantity: 1,
+			Durability: pipeline.DurabilityMemory, AcceptedAt: time.Now(),
+		},
+	}}
+}
+
+func (q quick) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest) (pipeline.Decision, error) {
+	return q.decision, nil
+}
+
+// listening is a handler behind the api's own server, on a free loopback port.
+type listening struct {
+	server *http.Server
+	addr   string
+	failed chan error
+}
+
+func listen(ctx context.Context, h http.Handler) (*listening, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	one := &listening{server: httpapi.Server("", h), addr: l.Addr().String(), failed: make(chan error, 1)}
+	go func() { one.failed <- one.server.Serve(httpapi.Listener(l)) }()
+	return one, nil
+}
+
+// close cuts off what is left, which is idle connections.
+func (l *listening) close() error {
+	err := l.server.Close()
+	if served := <-l.failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// checkAccepts holds what Redis has against what buyers were told: as many events, slots and units taken as there were
+// accepts, and the sale's counter agrees.
+func (s *Site) checkAccepts(ctx context.Context, told int64) error {
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	defer cancel()
+	p := s.sale.Partitions[0]
+	pipe := s.desk.Pipeline()
+	events := pipe.XLen(ctx, keys.Orders(p))
+	slots := pipe.HLen(ctx, keys.Buyers(p, saleID))
+	counters := pipe.HMGet(ctx, keys.Sale(p, saleID), "stock", "accepted")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	var stock, accepted int64
+	for i, into := range []*int64{&stock, &accepted} {
+		text, ok := counters.Val()[i].(string)
+		if !ok {
+			return errors.New("Redis has lost the sale")
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return err
+		}
+		*into = n
+	}
+	if taken := s.sale.Total - stock; events.Val() != told || slots.Val() != told || accepted != told || taken != told {
+		return fmt.Errorf("the books do not add up: %d accepts told, but %d events, %d slots, %d counted, %d units taken",
+			told, events.Val(), slots.Val(), accepted, taken)
+	}
+	return nil
+}
+
+// noteScript adds what Redis counted of the script calls since the round began.
+func (s *Site) noteScript(ctx context.Context, w *Work) error {
+	info, err := s.desk.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return err
+	}
+	calls, micros, err := parseScriptCalls(info)
+	if err != nil {
+		return err
+	}
+	if calls > 0 && w.Count > 0 {
+		w.Batch, w.Script = float64(w.Count)/float64(calls), float64(micros)/float64(w.Count)
+	}
+	return nil
+}
+
+// parseScriptCalls reads `cmdstat_evalsha:calls=12,usec=3456,…`; without the line there were no calls.
+func parseScriptCalls(info string) (calls, micros int64, err error) {
+	_, line, found := strings.Cut(info, "cmdstat_evalsha:")
+	if !found {
+		return 0, 0, nil
+	}
+	if _, err := fmt.Sscanf(line, "calls=%d,usec=%d,", &calls, &micros); err != nil {
+		return 0, 0, fmt.Errorf("command statistics %.60q: %w", line, err)
+	}
+	return calls, micros, nil
+}
+
+// checkRows holds what Postgres has against the events that there were, and, where a worker brought them, that it left
+// nothing behind in Redis.
+func (s *Site) checkRows(ctx context.Context, table string, events int64) error {
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	defer cancel()
+	var rows int64
+	if err := s.pool.QueryRow(ctx, `select count(*) from `+table).Scan(&rows); err != nil {
+		return err
+	}
+	if rows != events {
+		return fmt.Errorf("the books do not add up: %d events, but %d rows", events, rows)
+	}
+	return nil
+}
+
+// checkCounters holds the sale's counter and watermark against the rows.
+func (s *Site) checkCounters(ctx context.Context, rows int64) error {
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	defer cancel()
+	var sold, watermark int64
+	err := s.pool.QueryRow(ctx, `select s.sold, w.seq from sales s join watermarks w on w.sale_id = s.id where s.id = $1`, saleID).
+		Scan(&sold, &watermark)
+	if err != nil {
+		return err
+	}
+	if sold != rows || watermark != rows {
+		return fmt.Errorf("the books do not add up: %d rows, but %d units sold and watermark %d", rows, sold, watermark)
+	}
+	return nil
+}
+
+// checkDrained makes sure that a worker has left no event, no pending entry and no lock behind.
+func (s *Site) checkDrained(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	defer cancel()
+	for _, pattern := range []string{"*:lock:order:*", "*:worker:*"} {
+		left, err := s.desk.Keys(ctx, pattern).Result()
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("the worker has left %d keys like %s behind", len(left), left[0])
+		}
+	}
+	events, err := s.desk.XLen(ctx, keys.Orders(s.sale.Partitions[0])).Result()
+	if err == nil && events > 0 {
+		err = fmt.Errorf("the worker has left %d events behind", events)
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// Work is what one contestant did in one round.
+type Work struct {
+	Count   int64         // orders, answers or rows
+	Took    time.Duration // for all of them
+	CPU     Usage         // of whom, meanwhile
+	Batch   float64       // requests per script call; 0 where there was none
+	Script  float64       // Redis' own time in the script per request, µs
+	Latency Quantiles
+}
+
+func (w Work) rate() float64 { return float64(w.Count) / w.Took.Seconds() }
+
+// perUnit is CPU time in µs for each thing done.
+func (w Work) perUnit(cpu time.Duration) float64 {
+	return float64(cpu.Nanoseconds()) / 1000 / float64(max(w.Count, 1))
+}
+
+// share is CPU time as a part of one core.
+func (w Work) share(cpu time.Duration) float64 { return cpu.Seconds() / w.Took.Seconds() }
+
+// contestant is one thing that is measured. Only run is on the clock; check may add to what run found.
+type contestant struct {
+	name    string
+	prepare func(ctx context.Context, share float64) error // share of a full round: less in the warm-up
+	run     func(ctx context.Context) (Work, error)
+	check   func(ctx context.Context, w *Work) error
+}
+
+// pairing names two contestants, by their place, whose ratio is told.
+type pairing struct {
+	says        string
+	of, against int
+}
+
+// contest measures its contestants interleaved.
+type contest struct {
+	name        string // short; part of a profile's file name
+	title       string
+	unit        string // what is counted
+	contestants []contestant
+	pairings    []pairing
+	profiled    int // the contestant that a CPU profile is made of, in its last round
+}
+
+// warmUp is the part of a full round that precedes the counted ones: it opens connections, loads scripts and prepares
+// statements.
+const warmUp = 0.25
+
+// hold runs the rounds. Every second one goes backwards, so that a machine that slows down or warms up favours nobody.
+func (c *contest) hold(ctx context.Context, site *Site) (Result, error) {
+	rounds := make([][]Work, len(c.contestants))
+	for round := range site.opts.Rounds + 1 {
+		site.progress.step(c.title, round, site.opts.Rounds)
+		for step := range c.contestants {
+			i := step
+			if round%2 == 1 {
+				i = len(c.contestants) - 1 - step
+			}
+			work, err := c.measure(ctx, site, i, round)
+			if err != nil {
+				return Result{}, fmt.Errorf("%s, round %d: %w", c.contestants[i].name, round, err)
+			}
+			if round > 0 {
+				rounds[i] = append(rounds[i], work)
+			}
+		}
+	}
+	site.progress.done()
+	return c.result(rounds), nil
+}
+
+func (c *contest) measure(ctx context.Context, site *Site, i, round int) (Work, error) {
+	who, share := &c.contestants[i], 1.0
+	if round == 0 {
+		share = warmUp
+	}
+	if who.prepare != nil {
+		if err := who.prepare(ctx, share); err != nil {
+			return Work{}, err
+		}
+	}
+	stopProfile := func() error { return nil }
+	if i == c.profiled && round == site.opts.Rounds {
+		var err error
+		if stopProfile, err = startProfile(site.opts.Profile, c.name); err != nil {
+			return Work{}, err
+		}
+	}
+	runtime.GC() // what the last contestant left behind is not on this one's clock
+	before, err := site.usage()
+	if err != nil {
+		return Work{}, err
+	}
+	work, err := who.run(ctx)
+	if err != nil {
+		return Work{}, err
+	}
+	after, err := site.usage()
+	if err != nil {
+		return Work{}, err
+	}
+	work.CPU = after.since(before)
+	if err := stopProfile(); err != nil {
+		return Work{}, err
+	}
+	if who.check != nil {
+		return work, who.check(ctx, &work)
+	}
+	return work, nil
+}
+
+func (c *contest) result(rounds [][]Work) Result {
+	r := Result{Name: c.name, Title: c.title, Unit: c.unit}
+	for i, who := range c.contestants {
+		r.Contestants = append(r.Contestants, standing(who.name, rounds[i]))
+	}
+	for _, p := range c.pairings {
+		of, against := rounds[p.of], rounds[p.against]
+		r.Ratios = append(r.Ratios, Ratio{Says: p.says, Spread: ratioOf(of, against), CPU: cpuRatioOf(of, against)})
+	}
+	return r
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// benchHandler calls the handlers without a network: what is left of the difference is the price of admission alone.
+func benchHandler(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
+	a, err := newAPI(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.close(ctx)) }()
+	c := contest{
+		name:  "handler",
+		title: fmt.Sprintf("The handler without a network, %d callers in one process", s.opts.Clients),
+		unit:  "orders",
+		contestants: []contestant{
+			s.callers("accepted", a.real, true),
+			s.callers("parse and answer", a.quick, false),
+		},
+		pairings: []pairing{{"accepted / parse and answer", 0, 1}},
+	}
+	result, err := c.hold(ctx, s)
+	return []Result{result}, err
+}
+
+// brief is the part of a full round that suffices without a network.
+const brief = 0.6
+
+func (s *Site) callers(name string, h http.Handler, admit bool) contestant {
+	var first uint64
+	var length time.Duration
+	return contestant{
+		name: name,
+		prepare: func(ctx context.Context, share float64) error {
+			first, length = s.newBuyers(), s.opts.length(share*brief)
+			return s.clear(ctx)
+		},
+		run: func(ctx context.Context) (Work, error) {
+			return together(s.opts.Clients, length, func(i int) func() error {
+				return s.newCaller(ctx, h, first+uint64(i)).order
+			})
+		},
+		check: stand{site: s, admit: admit}.check,
+	}
+}
+
+// caller is a client of a handler: one request and one answer, used again and again.
+type caller struct {
+	site    *Site
+	handler http.Handler
+	request *http.Request
+	body    bytes.Reader
+	answer  answer
+	buyer   uint64
+}
+
+func (s *Site) newCaller(ctx context.Context, h http.Handler, buyer uint64) *caller {
+	c := &caller{site: s, handler: h, buyer: buyer, answer: answer{header: http.Header{}}}
+	c.request, _ = http.NewRequestWithContext(ctx, http.MethodPost, ordersPath, http.NoBody) // a constant, correct path
+	c.request.Header = http.Header{"X-User-Id": {""}, "Content-Type": {"application/json"}}
+	if s.opts.Keys {
+		c.request.Header["Idempotency-Key"] = []string{""}
+	}
+	c.request.Body, c.request.ContentLength = io.NopCloser(&c.body), int64(len(oneUnit))
+	return c
+}
+
+var oneUnit = []byte(`{"quantity":1}`)
+
+func (c *caller) order() error {
+	id := buyerID(c.site.opts.Seed, c.buyer)
+	c.buyer += uint64(c.site.opts.Clients)
+	c.request.Header["X-User-Id"][0] = id
+	if c.site.opts.Keys {
+		c.request.Header["Idempotency-Key"][0] = "order-" + id
+	}
+	c.body.Reset(oneUnit)
+	clear(c.answer.header)
+	c.handler.ServeHTTP(&c.answer, c.request)
+	if c.answer.status != http.StatusAccepted {
+		return fmt.Errorf("status %d instead of 202", c.answer.status)
+	}
+	return nil
+}
+
+// answer is an http.ResponseWriter that keeps the status.
+type answer struct {
+	header http.Header
+	status int
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The exit codes of every program of Sluice.
+const (
+	exitFine  = 0
+	exitFault = 1 // a server failed, or the books do not add up
+	exitUsage = 2
+)
+
+// runLimit ends a run that hangs. The default run takes little more than a minute.
+const runLimit = 15 * time.Minute
+
+func main() { os.Exit(start(os.Args[1:])) }
+
+func start(args []string) int {
+	if len(args) == 1 && args[0] == buyersCommand {
+		return serveBuyers(os.Stdin, os.Stdout)
+	}
+	opts, err := readOptions(args, os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitFine
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, fmt.Errorf("not finished within %s", runLimit))
+	defer cancel()
+	if err := bench(ctx, opts); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return exitFault
+	}
+	return exitFine
+}
+
+// bench runs the chosen sections and prints the report.
+func bench(ctx context.Context, opts Options) (err error) {
+	began := time.Now()
+	site, err := openSite(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, site.close()) }()
+	machine, err := site.machine(ctx)
+	if err != nil {
+		return err
+	}
+	report := Report{Machine: machine, Options: opts}
+	for _, section := range sections() {
+		if !opts.wants(section.name) {
+			continue
+		}
+		results, err := section.run(ctx, site, &report)
+		if err != nil {
+			return fmt.Errorf("section %s: %w", section.name, err)
+		}
+		report.Results = append(report.Results, results...)
+	}
+	report.Seconds = time.Since(began).Seconds()
+	if opts.JSON {
+		return report.writeJSON(os.Stdout)
+	}
+	return report.writeTables(os.Stdout)
+}
+
+// section is one part of the benchmark. It sees what the parts before it have found.
+type section struct {
+	name string
+	run  func(context.Context, *Site, *Report) ([]Result, error)
+}
+
+func sections() []section {
+	return []section{
+		{"orders", benchOrders},
+		{"handler", benchHandler},
+		{"admission", benchAdmission},
+		{"latency", benchLatency},
+		{"persist", benchPersist},
+	}
+}

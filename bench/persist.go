@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/pipeline"
+)
+
+// benchPersist measures a worker that empties a stream, against the persist statement alone and against a bare insert of
+// the same rows into a table of the same shape (same columns, checks and indexes, but no counters, no watermark, nothing
+// that makes it safe to repeat), with as many writers and rows per transaction.
+func benchPersist(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
+	h, err := newHarvest(s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	for _, writers := range []int{1, 2} {
+		c := contest{
+			name:  fmt.Sprintf("persist-%d", writers),
+			title: fmt.Sprintf("Rows persisted, batches of %d, %d at once", s.opts.Batch, writers),
+			unit:  "rows",
+			contestants: []contestant{
+				h.worker(writers),
+				h.writer("persist statement alone", "orders", writers, h.persist),
+				h.writer("bare insert", "bare_orders", writers, h.insertBare),
+			},
+			pairings: []pairing{
+				{"worker / bare insert", 0, 2},
+				{"persist statement / bare insert", 1, 2},
+				{"worker / persist statement", 0, 1},
+			},
+		}
+		result, err := c.hold(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}
+
+// empty brings both stores back to before the first order.
+func (h *harvest) empty(ctx context.Context) error {
+	if err := h.site.clear(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	defer cancel()
+	for _, statement := range []string{
+		`truncate orders, watermarks, bare_orders`,
+		`update sales set sold = 0`,
+		`checkpoint`, // so that none falls into the round by itself
+	} {
+		if _, err := h.site.pool.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writer is a contestant that writes the events straight from memory.
+func (h *harvest) writer(name, table string, writers int, write func(context.Context, []pipeline.Event) error) contestant {
+	return contestant{
+		name: name,
+		prepare: func(ctx context.Context, share float64) error {
+			h.size(share)
+			return h.empty(ctx)
+		},
+		run: func(ctx context.Context) (Work, error) { return h.writeAll(ctx, writers, write) },
+		check: func(ctx context.Context, w *Work) error {
+			return h.site.checkRows(ctx, table, w.Count)
+		},
+	}
+}
+
+func (h *harvest) writeAll(ctx context.Context, writers int, write func(context.Context, []pipeline.Event) error) (Work, error) {
+	batches := make(chan []pipeline.Event, len(h.now)/h.site.opts.Batch+1)
+	for batch := range slices.Chunk(h.now, h.site.opts.Batch) {
+		batches <- batch
+	}
+	close(batches)
+	errs := make([]error, writers)
+	var running sync.WaitGroup
+	began := time.Now()
+	for i := range writers {
+		running.Go(func() {
+			for batch := range batches {
+				if errs[i] = write(ctx, batch); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	return Work{Count: int64(len(h.now)), Took: time.Since(began)}, errors.Join(errs...)
+}
+
+func (h *harvest) persist(ctx context.Context, events []pipeline.Event) error {
+	outcomes, err := h.site.store.PersistOrders(ctx, events)
+	if err != nil {
+		return err
+	}
+	for _, outcome := range outcomes {
+		if outcome != pipeline.PersistInserted {
+			return fmt.Errorf("%s instead of %s", outcome, pipeline.PersistInserted)
+		}
+	}
+	return nil
+}
+
+// worker is the real worker on a stream that holds every event. The clock stops when the stream is empty, that is when the
+// last batch is committed, acknowledged, deleted and unlocked.
+func (h *harvest) worker(lanes int) contestant {
+	return contestant{
+		name: "worker",
+		prepare: func(ctx context.Context, share float64) error {
+			h.size(share)
+			if err := h.empty(ctx); err != nil {
+				return err
+			}
+			return h.fillStream(ctx)
+		},
+		run: func(ctx context.Context) (Work, error) { return h.work(ctx, lanes) },
+		check: func(ctx context.Context, w *Work) error {
+			return errors.Join(
+				h.stop(),
+				h.site.checkRows(ctx, "orders", w.Count),
+				h.site.checkCounters(ctx, w.Count),
+				h.site.checkDrained(ctx),
+			)
+		},
+	}
+}
+
+// work starts a worker and returns when it has emptied the stream; stop ends it.
+func (h *harvest) work(ctx context.Context, lanes int) (Work, error) {
+	count := &countingStore{store: h.site.store, left: int64(len(h.now)), done: make(chan struct{})}
+	worker, err := pipeline.NewWorker(h.site.rdb, h.reader, keys, count,
+		pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.site.opts.Batch, Concurrency: lanes},
+		pipeline.NewMetrics(nil), h.site.log)
+	if err != nil {
+		return Work{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	working, leave := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(ended)
+		worker.Run(working)
+	}()
+	h.stop = func() error {
+		leave()
+		<-ended
+		cancel()
+		return nil
+	}
+	err = h.awaitEmpty(ctx, count.done)
+	work := Work{Count: int64(len(h.now)), Took: time.Since(began)}
+	if err != nil {
+		err = errors.Join(err, h.stop())
+	}
+	return work, err
+}
+
+// awaitEmpty asks for the stream's length only once the last row is in, so that the asking costs the worker nothing.
+func (h *harvest) awaitEmpty(ctx context.Context, persisted <-chan struct{}) error {
+	select {
+	case <-persisted:
+	case <-ctx.Done():
+		return fmt.Errorf("the worker did not persist everything: %w", ctx.Err())
+	}
+	const look = 200 * time.Microsecond
+	stream := keys.Orders(h.site.sale.Partitions[0])
+	for {
+		left, err := h.site.desk.XLen(ctx, stream).Result()
+		if err != nil || left == 0 {
+			return err
+		}
+		time.Sleep(look)
+	}
+}
+
+// countingStore tells when the last of the events is committed.
+type countingStore struct {
+	store pipeline.OrderStore
+	left  int64 // atomic
+	done  chan struct{}
+}
+
+func (c *countingStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	outcomes, err := c.store.PersistOrders(ctx, events)
+	if err == nil && atomic.AddInt64(&c.left, -int64(len(events))) == 0 {
+		close(c.done)
+	}
+	return outcomes, err
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/internal/config"
+	"sluice/internal/localservers"
+	"sluice/internal/process"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+const (
+	saleID     = "bench"
+	partitions = 16 // as shipped
+	// deskTimeout bounds a call that is not measured: to empty a Redis with a million orders takes a second.
+	deskTimeout = time.Minute
+)
+
+var keys = pipeline.DefaultKeys
+
+// Site is where the benchmark takes place: private servers, one open sale with a huge stock, and the buyers.
+type Site struct {
+	opts     Options
+	log      *slog.Logger
+	servers  *localservers.Servers
+	rdb      redis.UniversalClient // as the api and the worker have it
+	desk     redis.UniversalClient // for what is not measured
+	store    *db.Store
+	pool     *pgxpool.Pool // the bare table's
+	sale     *pipeline.Sale
+	sales    *pipeline.Catalogue
+	buyers   *Buyers
+	progress progress
+	load     string // of the machine before we began
+	next     uint64 // number of the first buyer of the next round
+}
+
+func openSite(ctx context.Context, opts Options) (*Site, error) {
+	s := &Site{opts: opts, load: loadAverage(), progress: newProgress(os.Stderr), log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *Site) open(ctx context.Context) (err error) {
+	if s.buyers, err = startBuyers(); err != nil {
+		return err
+	}
+	if s.servers, err = localservers.Start(ctx); err != nil {
+		return err
+	}
+	if s.rdb, err = process.OpenRedis(config.Config{RedisURL: s.servers.Redis.URL()}); err != nil {
+		return err
+	}
+	if s.desk, err = deskClient(s.servers.Redis.URL()); err != nil {
+		return err
+	}
+	// A rewrite of the append-only file in the middle of a round would be charged to whoever has the bad luck.
+	if err = s.desk.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err(); err != nil {
+		return err
+	}
+	if err = s.openPostgres(ctx); err != nil {
+		return err
+	}
+	return s.openSale(ctx)
+}
+
+func deskClient(url string) (redis.UniversalClient, error) {
+	opts, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	opts.ReadTimeout, opts.MaxRetries = deskTimeout, -1
+	return redis.NewClient(opts), nil
+}
+
+func (s *Site) openPostgres(ctx context.Context) (err error) {
+	url := s.servers.Postgres.URL()
+	if err = db.Migrate(ctx, url); err != nil {
+		return err
+	}
+	if s.store, err = db.Open(ctx, url, db.Options{}); err != nil {
+		return err
+	}
+	if s.pool, err = pgxpool.New(ctx, url); err != nil {
+		return err
+	}
+	_, err = s.pool.Exec(ctx, `create table bare_orders (like orders including all)`)
+	return err
+}
+
+func (s *Site) openSale(ctx context.Context) error {
+	now := time.Now()
+	s.sale = &pipeline.Sale{
+		ID: saleID, Title: "Benchmark", Total: pipeline.MaxStock, MaxQuantity: 1,
+		OpensAt: now.Add(-time.Minute), ClosesAt: now.Add(24 * time.Hour),
+		PaymentWindow: 15 * time.Minute, State: pipeline.SaleActive, Partitions: pipeline.PlaceSale(saleID, partitions),
+	}
+	if err := s.store.CreateSale(ctx, s.sale); err != nil {
+		return err
+	}
+	s.sales = pipeline.NewCatalogue(s.store, s.log)
+	return s.sales.Load(ctx)
+}
+
+// clear empties Redis and loads the sale anew, so that every round begins with the same state: no buyers, no events, an
+// append-only file of a few lines. It returns when the server has nothing left to do in the background.
+func (s *Site) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	defer cancel()
+	if err := s.desk.Do(ctx, "FLUSHALL", "SYNC").Err(); err != nil {
+		return err
+	}
+	p := s.sale.Partitions[0]
+	_, err := lua.Load(ctx, s.desk, keys.Sale(p, saleID), lua.SaleFields{
+		Stock: s.sale.Total, Total: s.sale.Total, OpensMS: s.sale.OpensAt.UnixMilli(), ClosesMS: s.sale.ClosesAt.UnixMilli(),
+		MaxQuantity: s.sale.MaxQuantity, State: string(s.sale.State), Version: s.sale.Version,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.rewrite(ctx); err != nil {
+		return err
+	}
+	return s.desk.ConfigResetStat(ctx).Err()
+}
+
+// rewrite drops the old append-only file and waits for it.
+func (s *Site) rewrite(ctx context.Context) error {
+	if err := s.desk.BgRewriteAOF(ctx).Err(); err != nil {
+		return err
+	}
+	const look = 5 * time.Millisecond
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		info, err := s.desk.Info(ctx, "persistence").Result()
+		if err != nil {
+			return err
+		}
+		if strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0") {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("append-only file: %w", ctx.Err())
+		}
+	}
+}
+
+// newBuyers sets a range of buyers apart that nobody else gets.
+func (s *Site) newBuyers() (first uint64) {
+	const most = 1 << 32 // far more than a round can ask for
+	first = s.next
+	s.next += most
+	return first
+}
+
+func (s *Site) close() error {
+	var errs []error
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	if s.store != nil {
+		s.store.Close()
+	}
+	for _, client := range []redis.UniversalClient{s.rdb, s.desk} {
+		if client != nil {
+			errs = append(errs, client.Close())
+		}
+	}
+	if s.servers != nil {
+		errs = append(errs, s.servers.Close())
+	}
+	if s.buyers != nil {
+		errs = append(errs, s.buyers.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is the whole command line. A command's fields are its flags; its Run does the work.
+type cli struct {
+	Settings settings `embed:"" group:"Settings (each is also an environment variable; the flag wins)"`
+	JSON     bool     `name:"json" help:"Print JSON instead of a table."`
+
+	Dev     devCmd     `cmd:"" help:"Run private servers, an API and workers in this terminal until ctrl-C."`
+	Demo    demoCmd    `cmd:"" help:"Run a whole flash sale with thousands of buyers, kill a worker in the middle, and prove that nothing was lost."`
+	Migrate migrateCmd `cmd:"" help:"Bring the database to the schema of this build."`
+	Doctor  doctorCmd  `cmd:"" help:"Check servers and settings, and say what to do about what is wrong."`
+	Sale    saleCmd    `cmd:"" help:"Create, show and change sales."`
+	Order   orderCmd   `cmd:"" help:"Show where an order is."`
+	Stream  streamCmd  `cmd:"" help:"Show the order stream of each partition."`
+	Pending pendingCmd `cmd:"" help:"Show the orders that workers were given and have not acknowledged."`
+	Workers workersCmd `cmd:"" help:"Show the workers and whether they live."`
+	Audit   auditCmd   `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
+	Health  healthCmd  `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`
+	Version versionCmd `cmd:"" help:"Show the version of this program."`
+}
+
+// app is what every command gets.
+type app struct {
+	ctx      context.Context
+	settings *settings
+	json     bool
+	out, err io.Writer
+}
+
+// execute parses the arguments and runs the command. It returns the exit code.
+func execute(ctx context.Context, args []string, out, errOut io.Writer) int {
+	var c cli
+	parser, err := kong.New(&c, kong.Name("sluice"), kong.Writers(out, errOut),
+		kong.Description("A flash-sale order pipeline on Redis Streams and Postgres."),
+		kong.WithHyphenPrefixedParameters(true), // so that --stock -1 gets the answer of a stock, not of a flag
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		return report(errOut, err)
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return report(errOut, usageError(err))
+	}
+	a := &app{ctx: ctx, settings: &c.Settings, json: c.JSON, out: out, err: errOut}
+	return report(errOut, parsed.Run(a))
+}

@@ -1,0 +1,167 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Check is one thing that must be true at the end.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"` // what was counted; when it is not OK, what is wrong
+}
+
+// maxExamples bounds how many culprits a failed check names.
+const maxExamples = 3
+
+// culprits collects what breaks a rule.
+type culprits struct {
+	n        int
+	examples []string
+}
+
+func (c *culprits) add(format string, args ...any) {
+	c.n++
+	if len(c.examples) < maxExamples {
+		c.examples = append(c.examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// check makes the Check: fine tells what was counted when nothing breaks the rule.
+func (c *culprits) check(name, fine string) Check {
+	if c.n == 0 {
+		return Check{Name: name, OK: true, Detail: fine}
+	}
+	detail := fmt.Sprintf("%d wrong: %s", c.n, strings.Join(c.examples, "; "))
+	if c.n > len(c.examples) {
+		detail += "; …"
+	}
+	return Check{Name: name, Detail: detail}
+}
+
+// compare holds what the buyers were told against what Postgres holds. It trusts neither.
+func compare(h *history, rows []row, stock int) []Check {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	owners := map[string]int{} // order → buyer who was told 202
+	for buyer := range h.buyers {
+		for _, id := range h.buyers[buyer].orders {
+			owners[id] = buyer
+		}
+	}
+	return []Check{
+		everyAcceptIsARow(owners, rows),
+		everyRowWasAccepted(owners, rows),
+		exactly(rows, stock),
+		onePerBuyer(h, rows),
+		sameAnswer(h),
+		noContradiction(h),
+		everyoneKnows(h),
+	}
+}
+
+func everyAcceptIsARow(owners map[string]int, rows []row) Check {
+	var wrong culprits
+	found := map[string]int{}
+	for i := range rows {
+		r := &rows[i]
+		found[r.ID]++
+		buyer, told := owners[r.ID]
+		if told && (!r.live() || r.Quantity != 1 || r.UserID != (ask{buyer: buyer}).user()) {
+			wrong.add("order %s is %d units for %s, %s", r.ID, r.Quantity, r.UserID, r.Status)
+		}
+	}
+	for id := range owners {
+		if found[id] != 1 {
+			wrong.add("order %s was accepted and has %d rows", id, found[id])
+		}
+	}
+	return wrong.check("every 202 is exactly one order", fmt.Sprintf("%d accepted, %d found", len(owners), len(owners)))
+}
+
+func everyRowWasAccepted(owners map[string]int, rows []row) Check {
+	var wrong culprits
+	for i := range rows {
+		if _, told := owners[rows[i].ID]; !told {
+			wrong.add("nobody was told of order %s of %s", rows[i].ID, rows[i].UserID)
+		}
+	}
+	return wrong.check("no order without a 202", fmt.Sprintf("%d orders, 0 strangers", len(rows)))
+}
+
+func exactly(rows []row, stock int) Check {
+	units := 0
+	for i := range rows {
+		if rows[i].live() {
+			units += rows[i].Quantity
+		}
+	}
+	return Check{
+		Name: "sold out to the unit: no oversell, no undersell", OK: units == stock && len(rows) == stock,
+		Detail: fmt.Sprintf("%d orders with %d units, of %d for sale", len(rows), units, stock),
+	}
+}
+
+func onePerBuyer(h *history, rows []row) Check {
+	var wrong culprits
+	orders := map[string]int{}
+	for i := range rows {
+		orders[rows[i].UserID]++
+	}
+	for user, n := range orders {
+		if n != 1 {
+			wrong.add("%s has %d orders", user, n)
+		}
+	}
+	for buyer := range h.buyers {
+		if n := len(h.buyers[buyer].orders); n > 1 {
+			wrong.add("%s was told of %d orders", (ask{buyer: buyer}).user(), n)
+		}
+	}
+	return wrong.check("one order per buyer", fmt.Sprintf("%d buyers with one", len(orders)))
+}
+
+// sameAnswer checks that whoever asked again, with the same key or another, was pointed at the order they have.
+func sameAnswer(h *history) Check {
+	var wrong culprits
+	for buyer := range h.buyers {
+		m := &h.buyers[buyer]
+		for _, id := range m.named {
+			if len(m.orders) != 1 || m.orders[0] != id {
+				wrong.add("%s was told to have order %s, and was accepted with %v", (ask{buyer: buyer}).user(), id, m.orders)
+			}
+		}
+	}
+	return wrong.check("asking again never gave another order",
+		fmt.Sprintf("%d times the same 202, %d times already-ordered", h.replays, h.codes[codeAlreadyOrdered]))
+}
+
+// noContradiction checks that nobody who has an order was ever told that there is none left.
+func noContradiction(h *history) Check {
+	var wrong culprits
+	for buyer := range h.buyers {
+		if m := &h.buyers[buyer]; m.soldOut && len(m.orders) > 0 {
+			wrong.add("%s has order %s and was told sold-out", (ask{buyer: buyer}).user(), m.orders[0])
+		}
+	}
+	return wrong.check("nobody with an order was told sold-out", fmt.Sprintf("%d times sold-out", h.codes[codeSoldOut]))
+}
+
+// everyoneKnows checks that each ask has an answer in the end, and no answer was strange or promised less than a disk.
+func everyoneKnows(h *history) Check {
+	var wrong culprits
+	for _, text := range h.strange {
+		wrong.add("%s", text)
+	}
+	wrong.n += h.odd - len(h.strange)
+	for buyer := range h.buyers {
+		if keys := h.buyers[buyer].openKeys; len(keys) > 0 {
+			wrong.add("%s never learned what became of a request", (ask{buyer: buyer}).user())
+		}
+	}
+	if h.weak > 0 {
+		wrong.add("%d receipts did not promise fsync", h.weak)
+	}
+	return wrong.check("every question was answered", fmt.Sprintf("%d answers, %d asked again after giving up", len(h.latencies), h.abandoned))
+}

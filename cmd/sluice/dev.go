@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"sluice/cmd/sluice/crew"
+	"sluice/db"
+	"sluice/internal/process"
+	"sluice/pipeline"
+)
+
+// Where the dev API listens unless told otherwise or taken: the addresses that the documentation shows.
+const (
+	devHTTPAddr  = "127.0.0.1:8080"
+	devAdminAddr = "127.0.0.1:8081"
+)
+
+// devSale is the example that --sale makes.
+const (
+	devSale       = "drop-1"
+	devSaleStock  = 1000
+	devSaleWindow = 24 * time.Hour
+)
+
+type devCmd struct {
+	Workers  int    `default:"2" placeholder:"N" help:"Workers to run, 1 to 16; default 2."`
+	Sale     bool   `help:"Create an example sale that is open."`
+	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"Where buyers' requests are served; default 127.0.0.1:8080, or any free port if that is taken."`
+}
+
+// Run runs everything until it is interrupted. It restarts nothing: what ends, ends, and is said.
+func (c *devCmd) Run(a *app) (err error) {
+	if c.Workers < 1 || c.Workers > crew.MaxWorkers {
+		return usagef("--workers %d: use 1 to %d", c.Workers, crew.MaxWorkers)
+	}
+	if c.HTTPAddr == "" {
+		c.HTTPAddr = freeOr(devHTTPAddr)
+	} else if _, _, err := net.SplitHostPort(c.HTTPAddr); err != nil {
+		return usagef("--http-addr %q is not host:port", c.HTTPAddr)
+	}
+	log := newDevLog(a.out)
+	crewed, err := crew.Start(a.ctx, crew.Options{
+		Workers: c.Workers, HTTPAddr: c.HTTPAddr, AdminAddr: freeOr(devAdminAddr), Environ: os.Environ(), Hear: log.hear,
+	}, func(step string) { log.say(devSteps[step]) })
+	if err != nil {
+		return interruptedOr(a.ctx, fmt.Errorf("dev could not start: %w", err))
+	}
+	defer func() {
+		log.say("stopping: the API first, then the workers, then the servers")
+		err = errors.Join(err, crewed.Stop(context.WithoutCancel(a.ctx)))
+		log.say("stopped; nothing is left behind")
+	}()
+	if c.Sale {
+		if err := exampleSale(a.ctx, crewed); err != nil {
+			return err
+		}
+		log.say("made the example sale " + devSale)
+	}
+	log.print(devBanner(crewed, c.Sale))
+	return awaitEnd(a.ctx, crewed, log)
+}
+
+var devSteps = map[string]string{
+	"servers":  "starting a private Redis (every write is fsynced) and a private Postgres",
+	"schema":   "bringing the database to the schema of this build",
+	"programs": "starting the API and the workers",
+}
+
+// freeOr returns an address if nobody listens there, or else one with any free port. Somebody may still be faster; then the
+// API says so and ends.
+func freeOr(addr string) string {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	_ = l.Close() // it was only tried
+	return addr
+}
+
+// interruptedOr tells a failure from what an interruption looks like half-way through a start.
+func interruptedOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// awaitEnd returns when the user asks for the end, or when nothing is left to watch.
+func awaitEnd(ctx context.Context, c *crew.Crew, log *devLog) error {
+	gone := make(chan *crew.Member)
+	members := append([]*crew.Member{c.API}, c.Workers...)
+	for _, m := range members {
+		go func() { // ends with the member, which ends with the crew
+			<-m.Exited()
+			select {
+			case gone <- m:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	for range members {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-gone:
+			log.say(m.Name + " has ended; it is not restarted, the others go on")
+		}
+	}
+	return errors.New("dev has nothing left to run: the API and every worker have ended; their last lines above say why")
+}
+
+func exampleSale(ctx context.Context, c *crew.Crew) error {
+	store, err := db.Open(ctx, c.Config.DatabaseURL, db.Options{ApplicationName: "sluice-dev", MaxConns: 1})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	rdb, err := process.OpenRedis(c.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }() // nothing is lost
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return unavailable(err, "Redis did not tell the time")
+	}
+	publisher := pipeline.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, slog.New(slog.DiscardHandler))
+	return publisher.Create(ctx, &pipeline.Sale{
+		ID: devSale, Title: "Example", Total: devSaleStock, MaxQuantity: 2, OpensAt: now, ClosesAt: now.Add(devSaleWindow),
+		PaymentWindow: 15 * time.Minute,
+	})
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"sluice/cmd/sluice/crew"
+)
+
+// devBanner is what to try next, ready to be copied into another terminal.
+func devBanner(c *crew.Crew, hasSale bool) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("")
+	line("Sluice is running, with %d workers. In another terminal:", len(c.Workers))
+	line("")
+	line("  export DATABASE_URL='%s' REDIS_URL='%s'", c.Config.DatabaseURL, c.Config.RedisURL)
+	if !hasSale {
+		line("  sluice sale create --id %s --stock %d --max-quantity 2 --opens now --closes +24h", devSale, devSaleStock)
+	}
+	line("")
+	line("  # order, as the buyer alice; again with the same key: the same answer; with another key: 409 already-ordered")
+	line("  curl -i -X POST %s/v1/sales/%s/orders -H 'X-User-Id: alice' -H 'Idempotency-Key: a1' \\", c.API.URL(), devSale)
+	line("       -H 'Content-Type: application/json' -d '{\"quantity\":1}'")
+	line("  curl -s %s/v1/sales/%s/orders/mine -H 'X-User-Id: alice'", c.API.URL(), devSale)
+	line("  curl -s %s/v1/sales", c.API.URL())
+	line("")
+	line("  sluice workers; sluice stream; sluice audit")
+	line("")
+	line("  API %s (docs at /docs), operations %s", c.API.URL(), c.API.AdminURL())
+	line("  Ctrl-C stops everything and removes it.")
+	line("")
+	return b.String()
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // probe.lua
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/process"
+	"sluice/pipeline"
+)
+
+// maxSkew is how far apart clocks may be. Redis' clock decides about sale windows and Postgres' about payments; beyond a
+// second buyers see a countdown that is wrong.
+const maxSkew = time.Second
+
+// probeScript tries on a key of its own what the pipeline needs; see its header.
+//
+//go:embed probe.lua
+var probeSource string
+
+var probeScript = redis.NewScript(probeSource)
+
+// redis examines Redis.
+func (d *doctor) redis(ctx context.Context) {
+	const check = "Redis"
+	rdb, err := process.OpenRedis(d.cfg)
+	if err != nil {
+		d.failed(check, err, "correct REDIS_URL")
+		return
+	}
+	defer func() { _ = rdb.Close() }() // nothing is lost
+	to := redisServer(d.cfg)
+	if err := reach(ctx, d.cfg, to, func(ctx context.Context) error { return rdb.Ping(ctx).Err() }); err != nil {
+		d.failed(check, err, "start Redis, or correct REDIS_URL")
+		return
+	}
+	features, err := pipeline.Probe(ctx, rdb)
+	if err != nil {
+		d.failed(check, err, "allow the user of REDIS_URL to run INFO")
+		return
+	}
+	d.note(true, check, "version "+features.Version+" at "+to.address, "")
+	d.policy(features)
+	d.durability(features)
+	d.features(ctx, rdb)
+	d.redisClock(ctx, rdb)
+}
+
+func (d *doctor) policy(f pipeline.Features) {
+	d.note(f.Policy == "noeviction", "Redis eviction", orWord(f.Policy, "unknown: INFO does not tell"),
+		"a Redis that may evict loses stock and buyers: set maxmemory-policy noeviction")
+}
+
+func (d *doctor) durability(f pipeline.Features) {
+	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + orWord(f.AppendFsync, "unknown (CONFIG is forbidden)") +
+		": accepts are safe in " + durabilityText(f.Durability())
+	err := f.Require(d.cfg.Durability)
+	d.note(err == nil || f.Durability() == pipeline.DurabilityFsync, "Redis durability", found,
+		"set appendonly yes and appendfsync always, or lower the promise with DURABILITY=memory")
+}
+
+func durabilityText(level pipeline.Durability) string {
+	switch level {
+	case pipeline.DurabilityFsync:
+		return "a crash of the machine"
+	case pipeline.DurabilityReplica:
+		return "the loss of the machine"
+	default:
+		return "memory only"
+	}
+}
+
+// features runs what the pipeline needs, on a key that is gone afterwards.
+func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
+	const check = "Redis features"
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	key := pipeline.DefaultKeys.Prefix + ":{doctor}:" + rand.Text()
+	got, err := probeScript.Run(ctx, rdb, []string{key}).Text()
+	switch {
+	case err != nil:
+		d.failed(check, err, "use Redis 7.0 or later (or Valkey), and allow the user of REDIS_URL to run scripts and stream commands")
+	case got != "ok":
+		d.note(false, check, got, "use Redis 7.0 or later, or Valkey: older ones can't tell when an order event was deleted by somebody else")
+	default:
+		d.note(true, check, "scripts, streams, groups, claims", "")
+	}
+}
+
+// redisClock compares clocks, taking half of the round trip off.
+func (d *doctor) redisClock(ctx context.Context, rdb redis.UniversalClient) {
+	d.clock("Redis clock", func() (time.Time, error) {
+		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+		return rdb.Time(ctx).Result()
+	})
+}
+
+func (d *doctor) clock(check string, read func() (time.Time, error)) {
+	sent := time.Now()
+	at, err := read()
+	if err != nil {
+		d.failed(check, unavailable(err, "it did not tell the time"), "look at the server's log")
+		return
+	}
+	trip := time.Since(sent)
+	skew := at.Sub(sent.Add(trip / 2))
+	found := fmt.Sprintf("%s ahead of this machine", skew.Abs().Round(100*time.Microsecond))
+	if skew < 0 {
+		found = strings.Replace(found, "ahead of", "behind", 1)
+	}
+	d.note(skew.Abs() <= maxSkew+trip, check, found, "let both machines follow a time server (NTP)")
+}
+
+func onOff(on bool) string {
+	if on {
+		return "yes"
+	}
+	return "no"
+}
+
+func orWord(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

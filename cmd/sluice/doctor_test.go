@@ -1,0 +1,88 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/internal/testkit"
+)
+
+func TestDoctorFindsNothing(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	if out := sluice(t, at, "doctor").mustFine(t); !strings.Contains(out, "All is well") || strings.Contains(out, "✗") {
+		t.Errorf("got %q, want all well", out)
+	}
+	if keys := testkit.Client(t, setting(at, "REDIS_URL")).DBSize(t.Context()).Val(); keys != 0 {
+		t.Errorf("the doctor left %d keys behind", keys)
+	}
+	findings := decoded[[]finding](t, sluice(t, at, "doctor", "--json").mustFine(t))
+	if len(findings) < 10 {
+		t.Errorf("got %d checks, want all of them", len(findings))
+	}
+}
+
+// Each illness is found, with what to do; and one hides no other.
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	evicting := testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru", "appendfsync everysec")
+	well := testkit.PrivateRedis(t)
+	database, empty := testkit.Database(t), testkit.EmptyDatabase(t)
+	for _, test := range []struct {
+		name     string
+		settings []string
+		ill      []string // the checks that must fail, and no others
+		says     []string
+	}{
+		{"eviction and durability", []string{"REDIS_URL=" + evicting.URL(), "DATABASE_URL=" + database},
+			[]string{"Redis eviction", "Redis durability"}, []string{"noeviction", "appendfsync always"}},
+		{"schema", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + empty},
+			[]string{"schema"}, []string{"sluice migrate"}},
+		{"ladder", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + database, "LOCK_TTL=3s", "CLAIM_MIN_IDLE=2s"},
+			[]string{"settings"}, []string{"BATCH_DEADLINE (5s) must be shorter than LOCK_TTL (3s)", "CLAIM_MIN_IDLE"}},
+		{"no Redis", []string{"REDIS_URL=redis://:hunter2@127.0.0.1:1", "DATABASE_URL=" + database, "START_TIMEOUT=300ms"},
+			[]string{"Redis"}, []string{"start Redis"}},
+		{"no Postgres", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=postgres://x:hunter2@127.0.0.1:1/x", "START_TIMEOUT=300ms"},
+			[]string{"Postgres"}, []string{"start Postgres"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := sluice(t, test.settings, "doctor", "--json")
+			if got.code != 1 {
+				t.Errorf("got exit code %d, want 1\n%s", got.code, got.err)
+			}
+			var ill []string
+			for _, f := range decoded[[]finding](t, got.out) {
+				if !f.OK {
+					ill = append(ill, f.Check)
+				}
+				if f.OK != (f.Advice == "") {
+					t.Errorf("%s: advice %q with ok=%v", f.Check, f.Advice, f.OK)
+				}
+			}
+			if strings.Join(ill, ", ") != strings.Join(test.ill, ", ") {
+				t.Errorf("got %q ill, want %q\n%s", ill, test.ill, got.out)
+			}
+			got = sluice(t, test.settings, "doctor")
+			for _, text := range append(test.says, "✗", "What to do:") {
+				if !strings.Contains(got.out, text) {
+					t.Errorf("got %s, want it to say %q", got.out, text)
+				}
+			}
+			if strings.Contains(got.out+got.err, "hunter2") {
+				t.Errorf("a password is shown: %s%s", got.out, got.err)
+			}
+		})
+	}
+}
+
+func TestDoctorComparesPartitions(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "5", "--partitions", "4").mustFine(t)
+	got := sluice(t, append(at, "PARTITIONS=8"), "doctor")
+	if got.code != 1 || !strings.Contains(got.out, "set PARTITIONS=4") {
+		t.Errorf("got %+v, want the difference found", got)
+	}
+	sluice(t, append(at, "PARTITIONS=4"), "doctor").mustFine(t)
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/internal/testkit"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// The life of one order, as the operator's commands show it at each station.
+func TestOrderIsShownWhereverItIs(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
+	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
+	id := accept(t, at, rdb, "alice")
+
+	v := showOrder(t, at, id)
+	if v.Status != "queued" || v.UserID != "alice" || v.Row != nil || v.Slot == nil || !v.Slot.HasKey || v.Entry == nil || v.Entry.Consumer != nil || v.Lock != nil {
+		t.Errorf("accepted: got %+v", v)
+	}
+	if views := decoded[[]streamView](t, sluice(t, at, "stream", "--json").mustFine(t)); total(views) != 1 {
+		t.Errorf("the streams hold %d events, want 1", total(views))
+	}
+
+	// A worker without a heartbeat is given the event: it is dead, and has the order in its hands.
+	p := pipeline.PlaceSale("drop-1", 16)[0]
+	stream := pipeline.DefaultKeys.Orders(p)
+	if err := rdb.XGroupCreate(t.Context(), stream, pipeline.Group, "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{
+		Group: pipeline.Group, Consumer: "ghost\x1b[2J", Streams: []string{stream, ">"},
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Set(t.Context(), pipeline.DefaultKeys.OrderLock(p, id), "token-1", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	v = showOrder(t, at, id)
+	if v.Entry == nil || v.Entry.Consumer == nil || *v.Entry.Consumer != "ghost\x1b[2J" || v.Entry.Deliveries != 1 || v.Lock == nil || v.Lock.Token != "token-1" {
+		t.Errorf("delivered: got %+v, entry %+v, lock %+v", v, v.Entry, v.Lock)
+	}
+	for _, args := range [][]string{{"order", "show", "drop-1", id}, {"pending"}, {"workers"}} {
+		out := sluice(t, at, args...).mustFine(t)
+		if strings.Contains(out, "\x1b") || !strings.Contains(out, `"ghost\x1b[2J"`) {
+			t.Errorf("%v: a stranger's name reaches the terminal as it is: %q", args, out)
+		}
+	}
+	pending := decoded[[]pendingView](t, sluice(t, at, "pending", "--json").mustFine(t))
+	if len(pending) != 1 || pending[0].Pending != 1 || len(pending[0].Consumers) != 1 || pending[0].Consumers[0].Alive {
+		t.Errorf("pending: got %+v, want one order with a dead worker", pending)
+	}
+	if out := sluice(t, at, "workers").mustFine(t); !strings.Contains(out, "DEAD") || !strings.Contains(out, "start a worker") {
+		t.Errorf("workers: got %q, want the dead one flagged", out)
+	}
+
+	// A living worker takes it over.
+	if err := rdb.Del(t.Context(), pipeline.DefaultKeys.OrderLock(p, id)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	stop := startWorker(t, at)
+	testkit.Eventually(t, 30*time.Second, "the order to be persisted and settled", func() bool {
+		v = showOrder(t, at, id)
+		return v.Row != nil && v.Entry == nil && v.Lock == nil
+	})
+	if v.Status != "awaiting_payment" || v.Row.Quantity != 1 || v.Row.PayBy == nil || v.Slot == nil || len(v.Releases) != 0 {
+		t.Errorf("persisted: got %+v, row %+v", v, v.Row)
+	}
+	if out := sluice(t, at, "pending").mustFine(t); !strings.Contains(out, "Nothing is pending") {
+		t.Errorf("pending: got %q, want nothing", out)
+	}
+	testkit.Eventually(t, 10*time.Second, "the living worker to be listed", func() bool {
+		for _, w := range decoded[[]workerView](t, sluice(t, at, "workers", "--json").mustFine(t)) {
+			if w.Alive && w.Partitions == 1 && w.StartedAt != nil {
+				return true
+			}
+		}
+		return false
+	})
+	stop()
+	if out := sluice(t, at, "audit").mustFine(t); !strings.Contains(out, "drop-1") || !strings.Contains(out, "✓") {
+		t.Errorf("audit: got %q, want the clean sale", out)
+	}
+}
+
+func TestUnknownOrder(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
+	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
+	accept(t, at, rdb, "alice")
+	sluice(t, at, "order", "show", "drop-1", "018f0000-0000-7000-8000-000000000000").mustRefuse(t, 2, "no order 018f0000")
+}
+
+// An order whose event was deleted by somebody is still found by its slot, and the audit says what is wrong.
+func TestLostEventIsFound(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
+	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
+	id := accept(t, at, rdb, "alice")
+	sluice(t, at, "audit", "--sale", "drop-1").mustFine(t)
+	stream := pipeline.DefaultKeys.Orders(pipeline.PlaceSale("drop-1", 16)[0])
+	if err := rdb.XTrimMaxLen(t.Context(), stream, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if v := showOrder(t, at, id); v.Slot == nil || v.UserID != "alice" || v.Entry != nil || v.Row != nil {
+		t.Errorf("got %+v, want the slot alone", v)
+	}
+	got := sluice(t, at, "audit", "--json")
+	if got.code != 1 {
+		t.Errorf("audit: got exit code %d, want 1", got.code)
+	}
+	views := decoded[[]auditView](t, got.out)
+	if len(views) != 1 || views[0].Clean || views[0].Drift != 1 || views[0].StrayBuyers != 1 || len(views[0].Findings) != 2 {
+		t.Errorf("audit: got %+v, want one unit and one buyer astray", views)
+	}
+	if got := sluice(t, at, "audit"); got.code != 1 || !strings.Contains(got.out, "✗") || !strings.Contains(got.out, "1 units are missing") || got.err != "" {
+		t.Errorf("audit: got %+v, want the finding in the table", got)
+	}
+}
+
+// A sale that Redis has lost is a finding, not a crash of the audit.
+func TestAuditOfALostSale(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
+	sluice(t, at, "sale", "create", "--id", "drop-2", "--stock", "10").mustFine(t)
+	if err := testkit.Client(t, setting(at, "REDIS_URL")).Del(t.Context(), pipeline.DefaultKeys.Sale(pipeline.PlaceSale("drop-1", 16)[0], "drop-1")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := sluice(t, at, "audit")
+	if got.code != 1 || !strings.Contains(got.out, "does not hold sale drop-1") || !strings.Contains(got.out, "drop-2") {
+		t.Errorf("got %+v, want the lost sale as a finding and the other one as well", got)
+	}
+	if out := sluice(t, at, "sale", "show", "drop-1").mustFine(t); !strings.Contains(out, "not loaded") {
+		t.Errorf("got %q, want the sale as not loaded", out)
+	}
+}
+
+// accept lets a buyer order one unit, as the API does, and returns the order's id.
+func accept(t *testing.T, at []string, rdb *redis.Client, user string) string {
+	t.Helper()
+	store, err := db.Open(t.Context(), setting(at, "DATABASE_URL"), db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	sale, err := store.Sale(t.Context(), "drop-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admission := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{}, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler))
+	got, err := admission.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
+	if err != nil || got.Code != lua.AdmitAccepted {
+		t.Fatalf("got %s, %v, want an accept", got.Code, err)
+	}
+	if err := admission.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return got.Receipt.OrderID
+}
+
+func showOrder(t *testing.T, at []string, id string) orderView {
+	t.Helper()
+	return decoded[orderView](t, sluice(t, at, "order", "show", "drop-1", id, "--json").mustFine(t))
+}
+
+func total(views []streamView) (events int64) {
+	for _, v := range views {
+		events += v.Length
+	}
+	return events
+}
+
+// startWorker runs `sluice worker` until the returned function stops it, or the test ends.
+func startWorker(t *testing.T, at []string) (stop func()) {
+	t.Helper()
+	cmd := program(context.WithoutCancel(t.Context()), at, "worker")
+	var log output
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("stop the worker: %v", err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the worker ended with %v:\n%s", err, log.String())
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+

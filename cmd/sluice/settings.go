@@ -1,0 +1,56 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"sluice/internal/config"
+)
+
+// patience is how long a command waits for a server that does not answer, unless START_TIMEOUT says otherwise: a person is
+// waiting too.
+const patience = 3 * time.Second
+
+// settings are flags for the settings that an operator's command needs. They only note their text: package config reads
+// them, together with the environment and the defaults, as it does for every program.
+type settings struct {
+	DatabaseURL  string `name:"database-url" placeholder:"URL" help:"Postgres: postgres://user:password@host:port/database (DATABASE_URL)."`
+	RedisURL     string `name:"redis-url" placeholder:"URL" help:"Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// (REDIS_URL)."`
+	Partitions   string `name:"partitions" placeholder:"N" help:"Partitions of Redis, fixed at install (PARTITIONS); default: those of the installation."`
+	StartTimeout string `name:"start-timeout" placeholder:"TIME" help:"How long to wait for a server that does not answer (START_TIMEOUT); default 3s."`
+	LogLevel     string `name:"log-level" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL); default warn."`
+}
+
+// load reads every setting; the error names all that are wrong.
+func (s *settings) load(defaults map[string]string) (config.Config, error) {
+	var args []string
+	for name, text := range map[string]string{
+		"database-url": s.DatabaseURL, "redis-url": s.RedisURL, "partitions": s.Partitions,
+		"start-timeout": s.StartTimeout, "log-level": s.LogLevel,
+	} {
+		if text != "" {
+			args = append(args, "--"+name+"="+text)
+		}
+	}
+	getenv := func(name string) string {
+		if text := os.Getenv(name); text != "" {
+			return text
+		}
+		return defaults[name]
+	}
+	cfg, err := config.Load(config.CLI, args, getenv, io.Discard)
+	if err != nil {
+		return cfg, usagef("these settings are wrong: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return cfg, nil
+}
+
+// commandDefaults are where a command differs from a server.
+func commandDefaults() map[string]string {
+	return map[string]string{"START_TIMEOUT": patience.String(), "LOG_LEVEL": "warn"}
+}
+
+// partitionsGiven reports whether somebody said how many partitions there are, or the default applies.
+func (s *settings) partitionsGiven() bool { return s.Partitions != "" || os.Getenv("PARTITIONS") != "" }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/internal/config"
+	"sluice/internal/process"
+	"sluice/pipeline"
+)
+
+const (
+	// attemptTimeout bounds one try to reach a server.
+	attemptTimeout = 3 * time.Second
+	// commandTimeout bounds one question to a server that is there.
+	commandTimeout = 5 * time.Second
+	// poolSize is how many connections a command may need: it asks one thing after the other.
+	poolSize = 2
+)
+
+// stores are the open connections of a command. Unlike a server it also talks to a Redis that is not fit for orders: that
+// is when people need it.
+type stores struct {
+	cfg      config.Config
+	redis    redis.UniversalClient
+	postgres *db.Store
+	keys     pipeline.Keys
+}
+
+// open connects to both servers and finds out how many partitions the installation has.
+func (a *app) open() (*stores, error) {
+	cfg, err := a.settings.load(commandDefaults())
+	if err != nil {
+		return nil, err
+	}
+	s := &stores{cfg: cfg, keys: pipeline.DefaultKeys}
+	if err := s.connect(a.ctx, a.settings.partitionsGiven()); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stores) connect(ctx context.Context, partitionsGiven bool) (err error) {
+	if s.redis, err = process.OpenRedis(s.cfg); err != nil {
+		return err
+	}
+	if err := reach(ctx, s.cfg, redisServer(s.cfg), func(ctx context.Context) error { return s.redis.Ping(ctx).Err() }); err != nil {
+		return err
+	}
+	if s.postgres, err = db.Open(ctx, s.cfg.DatabaseURL, db.Options{ApplicationName: "sluice-cli", MaxConns: poolSize}); err != nil {
+		return err
+	}
+	if err := reach(ctx, s.cfg, postgresServer(s.cfg), s.postgres.Ping); err != nil {
+		return err
+	}
+	if err := s.postgres.CheckSchema(ctx); err != nil {
+		return err
+	}
+	return s.findPartitions(ctx, partitionsGiven)
+}
+
+// findPartitions takes the number of the installation, which was fixed when it was first used. Looking must not fix it:
+// that is for whoever puts the first sale into it.
+func (s *stores) findPartitions(ctx context.Context, given bool) error {
+	pg, err := dialPostgres(ctx, s.cfg.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer pg.close()
+	installed, err := pg.partitions(ctx)
+	switch {
+	case err != nil:
+		return err
+	case installed == 0:
+		return nil
+	case given && installed != s.cfg.Partitions:
+		return usagef("PARTITIONS is %d, but this installation was made with %d; leave it out, or set PARTITIONS=%d",
+			s.cfg.Partitions, installed, installed)
+	}
+	s.cfg.Partitions = installed
+	return nil
+}
+
+// fixPartitions makes the number of partitions final: what is put into Redis from now on is found by it.
+func (s *stores) fixPartitions(ctx context.Context) error {
+	installed, err := s.postgres.EnsurePartitions(ctx, s.cfg.Partitions)
+	s.cfg.Partitions = installed
+	return err
+}
+
+func (s *stores) close() {
+	if s.postgres != nil {
+		s.postgres.Close()
+	}
+	if s.redis != nil {
+		_ = s.redis.Close() // nothing is lost
+	}
+}
+
+// partitions lists all of them.
+func (s *stores) partitions() []pipeline.Partition {
+	all := make([]pipeline.Partition, s.cfg.Partitions)
+	for i := range all {
+		all[i] = pipeline.Partition(i)
+	}
+	return all
+}
+
+// now is the time by Redis' clock, the one that decides about sale windows.
+func (s *stores) now(ctx context.Context) (time.Time, error) {
+	now, err := s.redis.Time(ctx).Result()
+	if err != nil {
+		return now, unavailable(err, "Redis did not tell the time")
+	}
+	return now, nil
+}
+
+func unavailable(err error, message string) error {
+	return pipeline.Wrap(pipeline.KindUnavailable, err, message)
+}
+
+// server is how a server is named to people, without its password.
+type server struct{ name, address, setting string }
+
+func redisServer(cfg config.Config) server {
+	return server{"Redis", withoutSecrets(cfg.RedisURL), "REDIS_URL"}
+}
+
+func postgresServer(cfg config.Config) server {
+	return server{"Postgres", withoutSecrets(cfg.DatabaseURL), "DATABASE_URL"}
+}
+
+// withoutSecrets keeps scheme, host and path of an address. Users, passwords and parameters (which may hold either) are
+// nobody's business.
+func withoutSecrets(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "the address set"
+	}
+	host := u.Host
+	if directory := u.Query().Get("host"); host == "" && directory != "" {
+		host = directory // of a unix socket
+	}
+	return u.Scheme + "://" + host + u.Path
+}
+
+// reach tries until a server answers, at most START_TIMEOUT.
+func reach(ctx context.Context, cfg config.Config, to server, try func(context.Context) error) error {
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		return struct{}{}, try(ctx)
+	}, backoff.WithMaxElapsedTime(cfg.StartTimeout))
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil && errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return unavailable(err, fmt.Sprintf("%s at %s does not answer; start it, or correct %s", to.name, to.address, to.setting))
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Each of these is refused before any server is asked: none is even set.
+func TestWrongUse(t *testing.T) {
+	t.Parallel()
+	create := func(args ...string) []string {
+		return append([]string{"sale", "create", "--id", "drop-1", "--stock", "10"}, args...)
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+		says []string
+	}{
+		{"nothing", nil, []string{"dev", "demo", "--help"}},
+		{"unknown command", []string{"sell"}, []string{"sell", "sluice --help"}},
+		{"unknown flag", []string{"audit", "--all"}, []string{"--all"}},
+		{"no argument", []string{"sale", "show"}, []string{"<sale>", "sluice sale show --help"}},
+		{"two arguments", []string{"sale", "show", "a", "b"}, []string{"b"}},
+		{"no id", []string{"sale", "create", "--stock", "10"}, []string{"--id"}},
+		{"no stock", []string{"sale", "create", "--id", "drop-1"}, []string{"--stock"}},
+		{"stock 0", create("--stock", "0"), []string{"stock 0", "1 to 2147483648"}},
+		{"stock -1", create("--stock", "-1"), []string{"stock -1", "1 to 2147483648"}},
+		{"stock=-1", create("--stock=-1"), []string{"stock -1"}},
+		{"stock above 2^31", create("--stock", "2147483649"), []string{"stock 2147483649"}},
+		{"stock above 2^64", create("--stock", "99999999999999999999"), []string{"--stock"}},
+		{"stock 1.5", create("--stock", "1.5"), []string{"--stock"}},
+		{"stock in words", create("--stock", "many"), []string{"--stock", "many"}},
+		{"quantity 0", create("--max-quantity", "0"), []string{"max quantity 0"}},
+		{"quantity 1001", create("--max-quantity", "1001"), []string{"max quantity 1001"}},
+		{"closes before it opens", create("--opens", "+2h", "--closes", "+1h"), []string{"closes at", "not after"}},
+		{"closes when it opens", create("--opens", "now", "--closes", "now"), []string{"not after"}},
+		{"closes in RFC 3339 before it opens", create("--closes", "2020-01-01T00:00:00Z"), []string{"not after"}},
+		{"time of another form", create("--opens", "tomorrow"), []string{"tomorrow", "RFC 3339"}},
+		{"time without a zone", create("--opens", "2026-11-27T09:00:00"), []string{"RFC 3339"}},
+		{"time ago", create("--opens", "+-1h"), []string{"+-1h"}},
+		{"time beyond reason", create("--closes", "+999999h"), []string{"+999999h"}},
+		{"payment window below 0", create("--payment-window", "-1s"), []string{"payment window -1s"}},
+		{"payment window of 31 days", create("--payment-window", "744h"), []string{"payment window"}},
+		{"payment window in words", create("--payment-window", "soon"), []string{"--payment-window"}},
+		{"title with a control character", create("--title", "a\tb\x1b[2J"), []string{"title"}},
+		{"title of 201 bytes", create("--title", strings.Repeat("x", 201)), []string{"title", "200"}},
+		{"id with a space", create("--id", "drop 1"), []string{"sale id"}},
+		{"id with a slash", create("--id", "drop/1"), []string{"sale id"}},
+		{"id with braces", create("--id", "{p00}"), []string{"sale id"}},
+		{"id in capitals", create("--id", "Drop"), []string{"sale id"}},
+		{"id with a dash first", create("--id=-drop"), []string{"sale id"}},
+		{"id of 65 characters", create("--id", strings.Repeat("a", 65)), []string{"sale id", "64"}},
+		{"empty id", create("--id", ""), []string{"sale id"}},
+		{"restock by 0", []string{"sale", "restock", "drop-1", "--add", "0"}, []string{"--add 0"}},
+		{"restock by -5", []string{"sale", "restock", "drop-1", "--add", "-5"}, []string{"--add -5", "can't be taken away"}},
+		{"reschedule to nothing", []string{"sale", "reschedule", "drop-1"}, []string{"--opens", "--closes"}},
+		{"reschedule to nonsense", []string{"sale", "reschedule", "drop-1", "--closes", "never"}, []string{"never"}},
+		{"order id that is none", []string{"order", "show", "drop-1", "17"}, []string{"UUID"}},
+		{"health of nothing", []string{"health", "localhost"}, []string{"localhost", "http://"}},
+		{"health for an hour", []string{"health", "http://localhost/", "--timeout", "1h"}, []string{"--timeout"}},
+		{"no workers", []string{"dev", "--workers", "0"}, []string{"--workers 0"}},
+		{"too many workers", []string{"dev", "--workers", "17"}, []string{"1 to 16"}},
+		{"address without a port", []string{"dev", "--http-addr", "localhost"}, []string{"localhost"}},
+		{"demo too small", []string{"demo", "--requests", "10"}, []string{"--requests 10"}},
+		{"demo with few buyers", []string{"demo", "--buyers", "5"}, []string{"--buyers 5"}},
+		{"demo with too many buyers", []string{"demo", "--buyers", "15000"}, []string{"--buyers 15000", "10000"}},
+		{"demo too fast", []string{"demo", "--rate", "1000000"}, []string{"--rate 1000000"}},
+		{"demo below 0", []string{"demo", "--stock", "-3"}, []string{"--stock -3"}},
+		{"settings missing", []string{"audit"}, []string{"DATABASE_URL is missing", "REDIS_URL is missing"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			sluice(t, nil, test.args...).mustRefuse(t, 2, test.says...)
+		})
+	}
+}
+
+// All that is wrong is told at once, and a password never.
+func TestWrongSettings(t *testing.T) {
+	t.Parallel()
+	got := sluice(t, []string{
+		"DATABASE_URL=mysql://root:hunter2@localhost/x", "REDIS_URL=redis//:hunter2@localhost", "PARTITIONS=65", "LOG_LEVEL=loud",
+	}, "audit")
+	got.mustRefuse(t, 2, "DATABASE_URL", "REDIS_URL", "PARTITIONS", "LOG_LEVEL")
+	if strings.Contains(got.err, "hunter2") {
+		t.Errorf("a password is shown: %s", got.err)
+	}
+}
+
+// A server that is away is a failure, not a wrong use; it is told in one sentence, in time, and without the password.
+func TestServersAway(t *testing.T) {
+	t.Parallel()
+	settings := []string{
+		"DATABASE_URL=postgres://operator:hunter2@127.0.0.1:1/sluice", "REDIS_URL=redis://:hunter2@127.0.0.1:1/0", "START_TIMEOUT=300ms",
+	}
+	for _, args := range [][]string{
+		{"audit"}, {"stream"}, {"workers"}, {"sale", "list"}, {"sale", "create", "--id", "drop-1", "--stock", "5"}, {"migrate"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			got := sluice(t, settings, args...)
+			got.mustRefuse(t, 1, "does not answer", "127.0.0.1:1", "start it, or correct")
+			if strings.Contains(got.err, "hunter2") || strings.Contains(got.err, "operator") {
+				t.Errorf("a secret is shown: %s", got.err)
+			}
+		})
+	}
+}
+
+func TestHelpIsFine(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"sale", "--help"}, {"sale", "create", "--help"}, {"demo", "-h"}} {
+		if out := sluice(t, nil, args...).mustFine(t); !strings.HasPrefix(out, "Usage: sluice") {
+			t.Errorf("%v: got %q, want the usage", args, out)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if out := sluice(t, nil, "version").mustFine(t); !strings.HasPrefix(out, "sluice ") {
+		t.Errorf("got %q, want the name and the version", out)
+	}
+	got := decoded[map[string]string](t, sluice(t, nil, "version", "--json").mustFine(t))
+	if got["version"] == "" || !strings.HasPrefix(got["go"], "go1.") {
+		t.Errorf("got %v, want both versions", got)
+	}
+}

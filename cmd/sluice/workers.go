@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/cmd/sluice/table"
+	"sluice/pipeline"
+)
+
+type workersCmd struct{}
+
+// workerView is one worker over all partitions.
+type workerView struct {
+	Name       string  `json:"name"`
+	Alive      bool    `json:"alive"`      // it has a heartbeat
+	StartedAt  *string `json:"started_at"` // null for a dead one
+	Pending    int64   `json:"pending"`    // orders in its hands
+	Partitions int     `json:"partitions"` // from which it was given orders; the others know nothing of it
+	IdleMS     *int64  `json:"idle_ms"`    // since it was last given something; null where it never was
+
+	started time.Time
+}
+
+// Run lists the workers.
+func (c *workersCmd) Run(a *app) error {
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	views, err := s.workers(a.ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(views)
+	}
+	if len(views) == 0 {
+		say(a.out, "No worker has joined yet; start one: orders wait in the stream until then.")
+		return nil
+	}
+	t := table.New("WORKER", "STATE", ">PENDING", ">PARTITIONS", "STARTED", "IDLE")
+	for _, v := range views {
+		started, idle := "?", "had no order yet"
+		if v.StartedAt != nil {
+			started = shortTime(v.started)
+		}
+		if v.IdleMS != nil {
+			idle = age(time.Duration(*v.IdleMS) * time.Millisecond)
+		}
+		t.Row(v.Name, aliveText(v.Alive), v.Pending, v.Partitions, started, idle)
+	}
+	if err := t.Write(a.out, ""); err != nil {
+		return err
+	}
+	adviseOnDead(a, views)
+	return nil
+}
+
+func adviseOnDead(a *app, views []workerView) {
+	var dead, alive int
+	var orders int64
+	for _, v := range views {
+		if v.Alive {
+			alive++
+		} else {
+			dead++
+			orders += v.Pending
+		}
+	}
+	switch {
+	case orders > 0 && alive > 0:
+		say(a.out, "%s orders are in the hands of dead workers; the living ones take them over within seconds.", table.Number(orders))
+	case orders > 0:
+		say(a.out, "%s orders are in the hands of dead workers and nobody is there to take them over: start a worker.", table.Number(orders))
+	case dead > 0:
+		say(a.out, "Dead workers without orders are removed by the living ones.")
+	}
+}
+
+// workers collects the consumers of every partition, and those with a heartbeat that are no consumer yet: Redis counts
+// one only once it was given something.
+func (s *stores) workers(ctx context.Context) ([]workerView, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	byName, err := s.beating(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range s.partitions() {
+		consumers, err := s.redis.XInfoConsumers(ctx, s.keys.Orders(p), pipeline.Group).Result()
+		if err != nil && !noGroup(err) {
+			return nil, unavailable(err, "Redis did not list the workers")
+		}
+		for _, c := range consumers {
+			addConsumer(byName, c)
+		}
+	}
+	views := make([]workerView, 0, len(byName))
+	for _, v := range byName {
+		views = append(views, *v)
+	}
+	slices.SortFunc(views, func(a, b workerView) int { return strings.Compare(a.Name, b.Name) })
+	return views, nil
+}
+
+func addConsumer(byName map[string]*workerView, c redis.XInfoConsumer) {
+	v := byName[c.Name]
+	if v == nil {
+		v = &workerView{Name: c.Name}
+		byName[c.Name] = v
+	}
+	v.Partitions++
+	v.Pending += c.Pending
+	if idle := c.Idle.Milliseconds(); v.IdleMS == nil || idle < *v.IdleMS {
+		v.IdleMS = &idle
+	}
+}
+
+// beating finds the workers with a heartbeat. Each has one on every partition, so the first one tells them all.
+func (s *stores) beating(ctx context.Context) (map[string]*workerView, error) {
+	prefix := s.keys.Worker(0, "")
+	keys, err := s.scan(ctx, prefix+"*")
+	if err != nil {
+		return nil, unavailable(err, "Redis did not tell who is alive")
+	}
+	byName := map[string]*workerView{}
+	for _, key := range keys {
+		v := &workerView{Name: strings.TrimPrefix(key, prefix), Alive: true}
+		beat, err := s.redis.Get(ctx, key).Result()
+		if errors.Is(err, redis.Nil) {
+			continue // it has just expired
+		}
+		if err != nil {
+			return nil, unavailable(err, "Redis did not tell who is alive")
+		}
+		if started, err := time.Parse(time.RFC3339Nano, beat); err == nil {
+			v.started, v.StartedAt = started, timestampOrNil(started)
+		}
+		byName[v.Name] = v
+	}
+	return byName, nil
+}
+
+// scanPage is how many keys Redis looks at in one step: some 100 µs.
+const scanPage = 1000
+
+// scan finds keys by looking at all of them, step by step, on every server of a cluster. There are few: some for each sale
+// and worker, and a lock for each order in work.
+func (s *stores) scan(ctx context.Context, pattern string) ([]string, error) {
+	var mu sync.Mutex // protects found: a cluster's servers are asked at once
+	var found []string
+	one := func(ctx context.Context, server redis.Cmdable) error {
+		keys := server.Scan(ctx, 0, pattern, scanPage).Iterator()
+		for keys.Next(ctx) {
+			mu.Lock()
+			found = append(found, keys.Val())
+			mu.Unlock()
+		}
+		return keys.Err()
+	}
+	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error { return one(ctx, server) })
+		return found, err
+	}
+	err := one(ctx, s.redis)
+	return found, err
+}

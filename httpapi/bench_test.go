@@ -1,0 +1,106 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"sluice/httpapi"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// baseline answers at once and for everybody, so that a benchmark measures the handlers alone. It is no stand-in for
+// Redis in any test.
+type baseline struct {
+	sale     *pipeline.Sale
+	decision pipeline.Decision
+}
+
+func (b *baseline) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest) (pipeline.Decision, error) {
+	return b.decision, nil
+}
+
+func (b *baseline) Get(context.Context, string) (*pipeline.Sale, error) { return b.sale, nil }
+
+func (b *baseline) List(time.Time, int) []*pipeline.Sale { return nil }
+
+func (b *baseline) Remaining(context.Context, *pipeline.Sale) (int64, error) { return 0, nil }
+
+func (b *baseline) Order(context.Context, *pipeline.Sale, string, string) (pipeline.Order, error) {
+	return pipeline.Order{}, nil
+}
+
+func (b *baseline) Mine(context.Context, *pipeline.Sale, string) (pipeline.Order, error) {
+	return pipeline.Order{}, nil
+}
+
+// sink is a ResponseWriter that keeps nothing but the status.
+type sink struct {
+	header http.Header
+	status int
+}
+
+func (s *sink) Header() http.Header         { return s.header }
+func (s *sink) WriteHeader(status int)      { s.status = status }
+func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
+
+func benchmarkPost(b *testing.B, code lua.AdmitCode, body string, status int) {
+	base := &baseline{sale: newSale("drop-1", 1), decision: pipeline.Decision{Code: code, Receipt: pipeline.Receipt{
+		SaleID: "drop-1", OrderID: "01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", Number: 120376482918403, Quantity: 1,
+		Durability: pipeline.DurabilityFsync, AcceptedAt: time.Now(),
+	}}}
+	h := httpapi.New(httpapi.Deps{
+		Admission: base, Sales: base, Stock: base, Orders: base, Auth: httpapi.DevAuth{},
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	request, err := http.NewRequest(http.MethodPost, "/v1/sales/drop-1/orders", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	request.Header.Set("X-User-Id", "buyer-000001")
+	request.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+	request.Header.Set("Content-Type", "application/json")
+	reader := bytes.NewReader(nil)
+	request.Body, request.ContentLength = io.NopCloser(reader), int64(len(body))
+	w := &sink{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		reader.Reset([]byte(body))
+		clear(w.header)
+		h.ServeHTTP(w, request)
+	}
+	if w.status != status {
+		b.Fatalf("got %d, want %d", w.status, status)
+	}
+}
+
+func BenchmarkPostAccepted(b *testing.B) {
+	benchmarkPost(b, lua.AdmitAccepted, `{"quantity":1}`, http.StatusAccepted)
+}
+
+func BenchmarkPostSoldOut(b *testing.B) {
+	benchmarkPost(b, lua.AdmitSoldOut, `{"quantity":1}`, http.StatusConflict)
+}
+
+func BenchmarkPostMalformed(b *testing.B) {
+	benchmarkPost(b, lua.AdmitAccepted, `{"quantity":0}`, http.StatusBadRequest)
+}
+
+// BenchmarkDecodeQuantity compares the two ways through the decoder: by hand, and explained.
+func BenchmarkDecodeQuantity(b *testing.B) {
+	for name, body := range map[string]string{"plain": `{"quantity":1}`, "unusual": `{"\u0071uantity":1}`} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := httpapi.DecodeQuantity([]byte(body)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

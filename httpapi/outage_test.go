@@ -1,0 +1,189 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/localservers"
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+)
+
+// giveOutages produces the answers of a service whose stores are silent. The queue of admission holds one request, so
+// that a few are a flood.
+func giveOutages(t *testing.T, c *contract) {
+	redis, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
+	r := newRig(t, rigOptions{
+		contract: c, redisURL: redis.URL(), databaseURL: postgres.URL(),
+		admission: pipeline.AdmissionOptions{QueueLimit: 1, RequestTimeout: time.Second},
+	})
+	r.create(newSale("drop-1", 10))
+	location := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
+
+	must(t, redis.Pause())
+	var flood []call
+	for i := range 6 {
+		flood = append(flood, order("drop-1", "buyer-"+strconv.Itoa(i), ""))
+	}
+	r.expectBoth(flood)
+	must(t, redis.Resume())
+
+	must(t, postgres.Pause())
+	defer func() { must(t, postgres.Resume()) }()
+	paths := []string{"", "/orders/mine", "/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f"}
+	var few, many []call
+	for _, path := range paths {
+		few = append(few, get("/v1/sales/unknown"+path, "ann"))
+		for i := range 12 { // more than look up sales at once, whatever the path
+			many = append(many, get("/v1/sales/unknown-"+strconv.Itoa(i)+path, "ann"))
+		}
+	}
+	few = append(few, get(location, "ann"))
+	if got := r.flood(few); got["store-unavailable"] != len(few) {
+		t.Errorf("without Postgres: got %v, want store-unavailable for all %d", got, len(few))
+	}
+	r.expectBoth(many)
+	r.expect(get("/readyz", ""), 503, "")
+}
+
+// expectBoth sends calls at once to a service that is too slow for them, and demands that some are told to come back
+// because the store is silent, and the others because the queue is full.
+func (r *rig) expectBoth(calls []call) {
+	r.t.Helper()
+	codes := r.flood(calls)
+	if codes["store-unavailable"] == 0 || codes["overloaded"] == 0 || codes["store-unavailable"]+codes["overloaded"] != len(calls) {
+		r.t.Fatalf("%s %s: got %v, want store-unavailable and overloaded only", calls[0].method, calls[0].path, codes)
+	}
+}
+
+// flood sends all calls at once and counts the answers by code, or by status where there is none.
+func (r *rig) flood(calls []call) map[string]int {
+	r.t.Helper()
+	var (
+		mu    sync.Mutex // protects codes
+		codes = map[string]int{}
+		sent  sync.WaitGroup
+	)
+	for _, c := range calls {
+		sent.Go(func() {
+			got, err := r.try(c)
+			code := got.code()
+			switch {
+			case err != nil:
+				r.t.Error(err)
+			case code == "":
+				code = strconv.Itoa(got.status)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			codes[code]++
+		})
+	}
+	sent.Wait()
+	return codes
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRedisKilledWhileServing: orders are refused in time and nothing is said about the stock; what does not need Redis
+// goes on; and with Redis back everything is as it was, without anybody's help.
+func TestRedisKilledWhileServing(t *testing.T) {
+	t.Parallel()
+	redis := testkit.PrivateRedis(t)
+	r := newRig(t, rigOptions{redisURL: redis.URL()})
+	sale := r.create(newSale("drop-1", 5))
+	first := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
+	r.persist(sale)
+	r.expect(get("/readyz", ""), 200, "")
+
+	must(t, redis.Kill())
+	refused := r.expect(order("drop-1", "bob", ""), 503, "store-unavailable")
+	if got := refused.header.Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After: got %q, want 1", got)
+	}
+	if refused.took > 4*time.Second { // 2 s, and room for a busy machine
+		t.Errorf("the refusal took %s; the deadline is 2 s", refused.took)
+	}
+	r.expect(get(first.header.Get("Location"), "ann"), 200, "")
+	testkit.Eventually(t, 5*time.Second, "the stock to be unknown", func() bool {
+		return decode[saleView](t, r.do(get("/v1/sales/drop-1", ""))).Remaining == nil
+	})
+	if got := r.listed("drop-1").Remaining; got != nil {
+		t.Errorf("remaining in the list: got %d, want null", *got)
+	}
+	testkit.Eventually(t, 5*time.Second, "readyz to say so", func() bool {
+		return r.do(get("/readyz", "")).status == 503
+	})
+
+	restart(t, redis)
+	testkit.Eventually(t, 10*time.Second, "orders to be taken again", func() bool {
+		return r.do(order("drop-1", "bob", "")).status != 503
+	})
+	// Bob's refused request may have been taken by Redis before it was killed, but he has one order now.
+	r.expect(order("drop-1", "bob", ""), 409, "already-ordered")
+	again := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
+	if string(again.body) != string(first.body) {
+		t.Errorf("ann's receipt: got %s, want %s", again.body, first.body)
+	}
+	testkit.Eventually(t, 5*time.Second, "the stock to be known", func() bool {
+		left := decode[saleView](t, r.do(get("/v1/sales/drop-1", ""))).Remaining
+		return left != nil && *left == 3
+	})
+}
+
+func restart(t *testing.T, redis *localservers.Redis) {
+	t.Helper()
+	must(t, redis.Restart(t.Context()))
+}
+
+// TestPostgresKilledWhileServing: orders need no Postgres.
+func TestPostgresKilledWhileServing(t *testing.T) {
+	t.Parallel()
+	postgres := testkit.PrivatePostgres(t)
+	r := newRig(t, rigOptions{databaseURL: postgres.URL()})
+	r.create(newSale("drop-1", 5))
+	must(t, postgres.Kill())
+	placed := r.expect(order("drop-1", "ann", ""), 202, "")
+	r.expect(order("drop-1", "ann", ""), 409, "already-ordered")
+	r.expect(get("/v1/sales/drop-1", ""), 200, "")
+	refused := r.expect(get("/v1/sales/drop-2", ""), 503, "store-unavailable")
+	if refused.took > 5*time.Second {
+		t.Errorf("the refusal took %s", refused.took)
+	}
+	must(t, postgres.Restart(t.Context()))
+	testkit.Eventually(t, 10*time.Second, "the order to be readable", func() bool {
+		return r.do(get(placed.header.Get("Location"), "ann")).status == 200
+	})
+}
+
+// TestOverload: whatever does not fit the queue is refused at once, and everybody gets one answer.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	redis := testkit.PrivateRedis(t)
+	r := newRig(t, rigOptions{
+		redisURL:  redis.URL(),
+		admission: pipeline.AdmissionOptions{QueueLimit: 4, RequestTimeout: 1500 * time.Millisecond},
+	})
+	r.create(newSale("drop-1", 100))
+	must(t, redis.Pause())
+	var calls []call
+	for i := range 40 {
+		calls = append(calls, order("drop-1", fmt.Sprintf("buyer-%d", i), ""))
+	}
+	codes := r.flood(calls)
+	must(t, redis.Resume())
+	if codes["overloaded"] < 20 || codes["overloaded"]+codes["store-unavailable"] != 40 {
+		t.Errorf("got %v, want at least 20 overloaded and store-unavailable for the rest", codes)
+	}
+	testkit.Eventually(t, 5*time.Second, "orders to be taken again", func() bool {
+		return r.do(order("drop-1", "late", "")).status == 202
+	})
+}

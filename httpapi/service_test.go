@@ -1,0 +1,146 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"go.yaml.in/yaml/v3"
+
+	"sluice/httpapi"
+	"sluice/pipeline"
+)
+
+type readiness struct {
+	Status string
+	Checks []struct {
+		Name   string
+		OK     bool
+		Detail string
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	r := newRig(t, rigOptions{deps: func(d *httpapi.Deps) {
+		d.Ready = []httpapi.Check{
+			{Name: "fine", Run: func(context.Context) error { asked.Add(1); return nil }},
+			{Name: "broken", Run: func(context.Context) error { return errors.New("password=x refused") }},
+			{Name: "told", Run: func(context.Context) error {
+				return pipeline.Wrap(pipeline.KindUnavailable, errors.New("password=x"), "the schema is old")
+			}},
+			{Name: "silent", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+		}
+	}})
+	answer := r.expect(get("/readyz", ""), 503, "")
+	got := decode[readiness](t, answer)
+	if got.Status != "not-ready" || len(got.Checks) != 4 || !got.Checks[0].OK || got.Checks[1].Detail != "failed" ||
+		got.Checks[2].Detail != "the schema is old" || got.Checks[3].OK {
+		t.Errorf("got %s", answer.body)
+	}
+	if strings.Contains(string(answer.body), "password") {
+		t.Errorf("a cause is in the answer: %s", answer.body)
+	}
+	if answer.took > 4*time.Second { // 2 s, and room for a busy machine
+		t.Errorf("took %s with a silent check; the deadline is 2 s", answer.took)
+	}
+	calls := make([]call, 20)
+	for i := range calls {
+		calls[i] = get("/readyz", "")
+	}
+	if r.flood(calls); asked.Load() > 2 {
+		t.Errorf("21 askers made %d rounds of checks", asked.Load())
+	}
+	r.expect(get("/healthz", ""), 200, "")
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	if got, want := string(r.do(get("/version", "")).body), `{"version":"1.2.3","commit":"abc","go":"go1.26"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestContractIsServed: the file and what programs get are the same document.
+func TestContractIsServed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	var file any
+	if err := yaml.Unmarshal(httpapi.Contract, &file); err != nil {
+		t.Fatal(err)
+	}
+	want, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.do(get("/openapi.json", "")); !bytes.Equal(got.body, want) {
+		t.Errorf("got %.300s, want %.300s", got.body, want)
+	}
+	if _, err := openapi3.NewLoader().LoadFromData(want); err != nil {
+		t.Errorf("what is served can't be read: %v", err)
+	}
+}
+
+// TestPagesStandAlone: the pages load nothing, and their policy lets nothing but their own style through.
+func TestPagesStandAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	external := regexp.MustCompile(`(?i)<(script|img|link|iframe|object|embed)|(src|action)=|href="[^/#]|url\(|@import`)
+	for _, path := range []string{"/docs", "/problems/sold-out"} {
+		answer := r.expect(get(path, ""), 200, "")
+		page := string(answer.body)
+		if found := external.FindString(page); found != "" {
+			t.Errorf("%s has %q", path, found)
+		}
+		_, rest, _ := strings.Cut(page, "<style>")
+		style, _, _ := strings.Cut(rest, "</style>")
+		sum := sha256.Sum256([]byte(style))
+		hash := base64.StdEncoding.EncodeToString(sum[:])
+		if policy := answer.header.Get("Content-Security-Policy"); style == "" || !strings.Contains(policy, "'sha256-"+hash+"'") {
+			t.Errorf("%s: the policy %q does not allow the style, sha256-%s", path, policy, hash)
+		}
+		for _, needed := range []string{`<html lang="en">`, `name="viewport"`, "<title>"} {
+			if !strings.Contains(page, needed) {
+				t.Errorf("%s lacks %s", path, needed)
+			}
+		}
+	}
+}
+
+func TestDocsShowTheWholeContract(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	page := string(r.do(get("/docs", "")).body)
+	for path, item := range r.contract.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if !strings.Contains(page, `id="`+op.OperationID+`"`) || !strings.Contains(page, ">"+path+"<") {
+				t.Errorf("%s %s is not on the page", method, path)
+			}
+		}
+	}
+	for _, p := range httpapi.Problems {
+		if !strings.Contains(page, `href="/problems/`+string(p.Code)+`"`) {
+			t.Errorf("%s is not on the page", p.Code)
+		}
+		explained := string(r.expect(get("/problems/"+string(p.Code), ""), 200, "").body)
+		if !strings.Contains(explained, p.Title) {
+			t.Errorf("/problems/%s does not explain itself", p.Code)
+		}
+	}
+	for _, leftover := range []string{"$ref", "&lt;nil&gt;", "map[", "<code></code>", "`"} {
+		if strings.Contains(page, leftover) {
+			t.Errorf("the page has %q", leftover)
+		}
+	}
+}

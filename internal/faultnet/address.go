@@ -1,0 +1,94 @@
+package faultnet
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+)
+
+// endpoint is where a server listens.
+type endpoint struct{ network, address string }
+
+// service is the server that a URL names, and how to name the proxy instead.
+type service struct {
+	target  endpoint
+	socket  string // file name of the proxy's socket; empty for TCP
+	through func(proxy endpoint) string
+	framing func() (requests, replies framing)
+}
+
+// parseService reads a URL of the form that REDIS_URL or DATABASE_URL takes.
+func parseService(text string) (service, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return service{}, fmt.Errorf("faultnet: not a URL") // the text may hold a password
+	}
+	switch u.Scheme {
+	case "unix":
+		return redisSocket(u), nil
+	case "redis":
+		return redisTCP(u), nil
+	case "postgres", "postgresql":
+		return postgres(u), nil
+	default:
+		return service{}, fmt.Errorf("faultnet: scheme %q: use unix, redis or postgres", u.Scheme)
+	}
+}
+
+func redisSocket(u *url.URL) service {
+	return service{
+		target: endpoint{"unix", u.Path}, socket: "redis.sock", framing: respFramings,
+		through: func(proxy endpoint) string {
+			changed := *u
+			changed.Path = proxy.address
+			return changed.String()
+		},
+	}
+}
+
+func redisTCP(u *url.URL) service {
+	return service{
+		target: endpoint{"tcp", hostPort(u, "6379")}, framing: respFramings,
+		through: func(proxy endpoint) string {
+			changed := *u
+			changed.Host = proxy.address
+			return changed.String()
+		},
+	}
+}
+
+// postgres reads both forms: a host in the authority, or a directory with a socket in the query.
+func postgres(u *url.URL) service {
+	s := service{target: endpoint{"tcp", hostPort(u, "5432")}, framing: pgFramings}
+	query := u.Query()
+	if dir := query.Get("host"); strings.HasPrefix(dir, "/") {
+		port := query.Get("port")
+		if port == "" {
+			port = "5432"
+		}
+		s.socket = ".s.PGSQL." + port // clients make up the name from the port
+		s.target = endpoint{"unix", filepath.Join(dir, s.socket)}
+	}
+	s.through = func(proxy endpoint) string {
+		changed := *u
+		query.Set("sslmode", "disable") // through TLS no reply could be told from another
+		if proxy.network == "unix" {
+			query.Set("host", filepath.Dir(proxy.address))
+		} else {
+			changed.Host = proxy.address
+		}
+		changed.RawQuery = query.Encode()
+		return changed.String()
+	}
+	return s
+}
+
+func hostPort(u *url.URL, otherwise string) string {
+	port := u.Port()
+	if port == "" {
+		port = otherwise
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}

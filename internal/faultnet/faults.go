@@ -1,0 +1,147 @@
+package faultnet
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// faults is what is wrong with the network at the moment. All links share it.
+type faults struct {
+	mu      sync.Mutex // protects the rest
+	delay   time.Duration
+	thawed  chan struct{} // closed unless frozen
+	replies int           // to lose, whatever they answer
+	answers []*awaited    // to lose, by what they answer
+	lost    int
+}
+
+// awaited are requests to come whose replies will be lost.
+type awaited struct {
+	text []byte // in lower case
+	left int
+}
+
+func newFaults() faults {
+	thawed := make(chan struct{})
+	close(thawed)
+	return faults{thawed: thawed}
+}
+
+func (f *faults) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.thawed:
+		f.thawed = make(chan struct{})
+	default:
+	}
+}
+
+func (f *faults) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.thawed:
+	default:
+		close(f.thawed)
+	}
+}
+
+func (f *faults) slow(delay time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delay = delay
+}
+
+func (f *faults) dropNext(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replies += max(n, 0)
+}
+
+func (f *faults) dropAnswer(text string, n int) {
+	if n < 1 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers = append(f.answers, &awaited{[]byte(strings.ToLower(text)), n})
+}
+
+func (f *faults) lostSoFar() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
+}
+
+func (f *faults) lostOne() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost++
+}
+
+// pass waits while the network is frozen. It returns false when the context ended first.
+func (f *faults) pass(ctx context.Context) bool {
+	for {
+		f.mu.Lock()
+		thawed := f.thawed
+		f.mu.Unlock()
+		select {
+		case <-thawed:
+			return ctx.Err() == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// dawdle waits as long as the network is slow. It returns false when the context ended first.
+func (f *faults) dawdle(ctx context.Context) bool {
+	f.mu.Lock()
+	delay := f.delay
+	f.mu.Unlock()
+	if delay <= 0 {
+		return true
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// losesAnswerTo reports whether the reply to this request will be lost, and counts it if so.
+func (f *faults) losesAnswerTo(request []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.answers) == 0 {
+		return false
+	}
+	request = bytes.ToLower(request)
+	i := slices.IndexFunc(f.answers, func(a *awaited) bool { return bytes.Contains(request, a.text) })
+	if i < 0 {
+		return false
+	}
+	if f.answers[i].left--; f.answers[i].left <= 0 {
+		f.answers = slices.Delete(f.answers, i, i+1)
+	}
+	return true
+}
+
+// losesReply reports whether the reply that begins now will be lost whatever it answers, and counts it if so.
+func (f *faults) losesReply() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.replies == 0 {
+		return false
+	}
+	f.replies--
+	return true
+}

@@ -1,0 +1,150 @@
+package lua_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+func (f *fixture) mustRelease(items ...lua.ReleaseItem) []bool {
+	f.Helper()
+	released, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), items)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return released
+}
+
+func TestReleaseGivesBackOnce(t *testing.T) {
+	f := newFixture(t)
+	sale := f.load(f.openSale(10))
+	big := request(2, "bob")
+	big.Quantity = 3
+	f.mustAdmit(request(1, "ann"), big, request(3, "cy"))
+	before := f.state()
+	items := []lua.ReleaseItem{
+		{UserID: "ann", OrderID: orderID(1)},
+		{UserID: "cy", OrderID: orderID(2)}, // another's order
+		{UserID: "bob", OrderID: orderID(2)},
+		{UserID: "bob", OrderID: orderID(2)}, // twice in one batch
+		{UserID: "nobody", OrderID: orderID(1)},
+		{UserID: "cy", OrderID: orderID(3)[:35]}, // begins like it
+	}
+	same(t, "released", f.mustRelease(items...), []bool{true, false, true, false, false, false})
+
+	want := before
+	sale.Stock = 9
+	want.Sale, want.Buyers = saleHash(sale, 3, 2), map[string]string{"cy": before.Buyers["cy"]}
+	same(t, "state after", f.state(), want)
+	f.unchanged("the second run", func() {
+		same(t, "released", f.mustRelease(items...), []bool{false, false, false, false, false, false})
+	})
+}
+
+// A late second release of a buyer's first order must not free the slot of the second one.
+func TestReleaseLeavesTheBuyersNextOrder(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(1))
+	first := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}
+	f.mustAdmit(request(1, "ann"))
+	same(t, "released", f.mustRelease(first), []bool{true})
+	same(t, "admit", codes(f.mustAdmit(request(2, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
+	f.unchanged("the late release", func() { same(t, "released", f.mustRelease(first), []bool{false}) })
+}
+
+func TestReleaseAFullBatch(t *testing.T) {
+	f := newFixture(t)
+	sale := f.load(f.openSale(lua.MaxReleaseBatch))
+	var items []lua.ReleaseItem
+	var reqs []lua.AdmitRequest
+	for n := range lua.MaxReleaseBatch {
+		reqs = append(reqs, request(n+1, fmt.Sprint("user", n)))
+		items = append(items, lua.ReleaseItem{UserID: fmt.Sprint("user", n), OrderID: orderID(n + 1)})
+		if len(reqs) == lua.MaxAdmitBatch || n == lua.MaxReleaseBatch-1 {
+			f.mustAdmit(reqs...)
+			reqs = nil
+		}
+	}
+	f.mustRelease(items...)
+	s := f.state()
+	same(t, "sale", s.Sale, saleHash(sale, lua.MaxReleaseBatch, lua.MaxReleaseBatch))
+	same(t, "buyers", s.Buyers, map[string]string{})
+}
+
+func TestReleaseWithoutTheSaleChangesNothing(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(5))
+	f.mustAdmit(request(1, "ann"))
+	f.do("DEL", f.admit.Sale)
+	f.unchanged("release", func() {
+		_, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+		if !errors.Is(err, lua.ErrNotLoaded) {
+			t.Errorf("got error %v, want ErrNotLoaded", err)
+		}
+	})
+}
+
+func TestReleaseWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(5))
+	f.mustAdmit(request(1, "ann"))
+	for _, key := range []string{f.admit.Sale, f.admit.Buyers} {
+		f.spoilt(key, func() error {
+			_, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+			return err
+		})
+	}
+}
+
+func TestReleaseRefusesWhatNoScriptWrites(t *testing.T) {
+	cases := []struct {
+		name, prefix string
+		spoil        func(*fixture)
+	}{
+		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "stock") }},
+		{"no counter", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "released", "x") }},
+		{"a slot of one field", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(2)) }},
+		{"a slot without a quantity", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(2)+" x 2 3 4 - -") }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t)
+			f.load(f.openSale(5))
+			f.mustAdmit(request(1, "ann"))
+			c.spoil(f)
+			f.unchanged("release", func() {
+				_, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{
+					{UserID: "ann", OrderID: orderID(1)}, {UserID: "cy", OrderID: orderID(2)},
+				})
+				if !redis.HasErrorPrefix(err, c.prefix) {
+					t.Errorf("got error %v, want %s", err, c.prefix)
+				}
+			})
+		})
+	}
+}
+
+func TestReleaseRefusesBadArguments(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(5))
+	f.mustAdmit(request(1, "ann"))
+	f.unchanged("release", func() {
+		for _, args := range [][]any{{}, {"ann"}, {"ann", orderID(1), "bob"}} {
+			if err := f.run("release.lua", []string{f.admit.Sale, f.admit.Buyers}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
+				t.Errorf("%q: got error %v, want BADCALL", args, err)
+			}
+		}
+		good := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}
+		for _, items := range [][]lua.ReleaseItem{
+			nil, make([]lua.ReleaseItem, lua.MaxReleaseBatch+1), {good, {UserID: "ann"}}, {good, {OrderID: orderID(1)}},
+		} {
+			if _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), items); err == nil {
+				t.Errorf("%d items: got no error", len(items))
+			}
+		}
+	})
+}

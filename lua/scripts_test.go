@@ -1,0 +1,132 @@
+package lua_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+// source is the text of a script.
+func (f *fixture) source(file string) string {
+	f.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return string(text)
+}
+
+// run evaluates a script with arguments that its Go call would never send.
+func (f *fixture) run(file string, keys []string, args ...any) error {
+	f.Helper()
+	return f.rdb.Eval(f.ctx, f.source(file), keys, args...).Err()
+}
+
+// scripter answers every script with one reply, and keeps what it was sent.
+type scripter struct {
+	redis.Scripter
+	reply any
+	keys  []string
+	args  []any
+}
+
+func (s *scripter) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	s.keys, s.args = keys, args
+	return redis.NewCmdResult(s.reply, nil)
+}
+
+// A server that has forgotten its scripts (restart, failover, SCRIPT FLUSH) is sent their text, and nobody notices.
+func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
+	f := newFixture(t)
+	sale := f.openSale(5)
+	forget := func() { f.do("SCRIPT", "FLUSH") }
+
+	forget()
+	f.load(sale)
+	sale.Version, sale.Total = 2, 6
+	forget()
+	if got, err := lua.Adjust(f.ctx, f.rdb, f.admit.Sale, sale); err != nil || got != lua.AdjustAdjusted {
+		t.Errorf("adjust: got %q, %v", got, err)
+	}
+	f.do("XGROUP", "CREATE", f.admit.Orders, group, "0", "MKSTREAM")
+	forget()
+	same(t, "admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
+	entry := f.read("w1", 1)[0]
+	forget()
+	if got, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, []lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
+		t.Errorf("settle: got %d, %v", got, err)
+	}
+	forget()
+	if got, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}}); err != nil || !got[0] {
+		t.Errorf("release: got %v, %v", got, err)
+	}
+	forget()
+	if got, err := lua.Reap(f.ctx, f.rdb, f.admit.Orders, f.layout.Worker(partition, "w1"), group, "w1"); err != nil || got != lua.ReapRemoved {
+		t.Errorf("reap: got %q, %v", got, err)
+	}
+}
+
+// Replies that no script of this build gives are errors, never guesses.
+func TestUnknownRepliesAreErrors(t *testing.T) {
+	t.Parallel()
+	header := func(outcome ...any) []any {
+		return append([]any{int64(1), int64(2), int64(3), int64(4), int64(5)}, outcome...)
+	}
+	slot := orderID(1) + " 1 2 3 4 - -"
+	for _, reply := range []any{
+		nil, "", "OK", "unheard-of", int64(7), []any{}, []any{"unheard-of"}, []any{int64(1)}, []any{nil},
+		header("unheard-of", ""), header("accepted", ""), header("accepted", "x"), header("accepted", nil), header("accepted", int64(1)),
+		header(int64(1), slot), header("sold-out", slot), header("replayed", slot+" x"), header("accepted"), header("accepted", slot, "accepted", slot),
+		[]any{"1", "2", "3", "4", "5", "accepted", slot},
+	} {
+		s := &scripter{reply: reply}
+		calls := callsOf(s)
+		for name, call := range calls {
+			if name == "settle.lua" && reply == any(int64(7)) {
+				continue // the one number that is an answer
+			}
+			if err := call(1); err == nil {
+				t.Errorf("%s: reply %v: got no error", name, reply)
+			}
+		}
+	}
+}
+
+// callsOf are the calls of this package, each with a batch of n where it takes one.
+func callsOf(s redis.Scripter) map[string]func(n int) error {
+	ctx := context.Background()
+	sale := lua.SaleFields{Stock: 1, Total: 1, OpensMS: 1, ClosesMS: 2, MaxQuantity: 1, State: "active", Version: 1}
+	return map[string]func(int) error{
+		"admit.lua": func(n int) error {
+			var reqs []lua.AdmitRequest
+			for i := range n {
+				reqs = append(reqs, request(i+1, "ann"))
+			}
+			_, err := lua.Admit(ctx, s, lua.AdmitKeys{Sale: "a", Buyers: "b", Orders: "c"}, saleID, reqs)
+			return err
+		},
+		"settle.lua": func(n int) error {
+			var items []lua.SettleItem
+			for range n {
+				items = append(items, lua.SettleItem{EntryID: "1-1", LockKey: "lock", Token: "token"})
+			}
+			_, err := lua.Settle(ctx, s, "stream", group, items)
+			return err
+		},
+		"release.lua": func(n int) error {
+			var items []lua.ReleaseItem
+			for range n {
+				items = append(items, lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)})
+			}
+			_, err := lua.Release(ctx, s, lua.ReleaseKeys{Sale: "a", Buyers: "b"}, items)
+			return err
+		},
+		"load.lua":   func(int) error { _, err := lua.Load(ctx, s, "a", sale); return err },
+		"adjust.lua": func(int) error { _, err := lua.Adjust(ctx, s, "a", sale); return err },
+		"reap.lua":   func(int) error { _, err := lua.Reap(ctx, s, "a", "b", group, "w1"); return err },
+	}
+}

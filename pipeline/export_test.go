@@ -1,0 +1,39 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+)
+
+// What the tests outside of the package need to see of its inside. They can't be inside: the test servers' package imports
+// this one.
+
+// Waiting is how many requests wait in all gates, those of the call in flight not counted.
+func (a *Admission) Waiting() int {
+	waiting := 0
+	a.gates.Range(func(_, value any) bool {
+		g := value.(*gate)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		waiting += len(g.waiting)
+		return true
+	})
+	return waiting
+}
+
+// SetClock replaces the host's clock.
+func (n *Numbers) SetClock(now func() time.Time) { n.now = now }
+
+// NumberBlock is how many numbers one lease holds.
+const NumberBlock = numberBlock
+
+// CatalogueLimit is how many sales a Catalogue keeps.
+const CatalogueLimit = catalogueLimit
+
+// CatalogueLookups is how many look-ups of unknown sales may be under way at once.
+const CatalogueLookups = catalogueLookups
+
+// Look is one look of an audit, without the further ones that let a passing finding pass.
+func (a *Auditor) Look(ctx context.Context, sale *Sale) (*AuditReport, error) {
+	return a.look(ctx, sale)
+}
