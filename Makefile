@@ -13,14 +13,13 @@ BUILD := -trimpath -buildvcs=false -ldflags "-s -w -X sluice/internal/process.Ve
 TEST_PARALLEL ?= 2
 # Per package. The slowest takes about a minute on two cores; a hang shall not take the ten of CI's patience.
 TEST_TIMEOUT ?= 8m
-# More arguments for go test, such as -v or -run.
+# More arguments for go test, such as -v or "-run='Sale|Order'".
 TEST_ARGS ?=
 # The module's packages, or some of them.
 PACKAGES ?= ./...
 
-# The race detector needs cgo, and Go turns cgo off where it finds no C compiler.
-CGO := $(shell go env CGO_ENABLED)
-RACE := $(if $(filter 1,$(CGO)),-race)
+# The race detector needs cgo and a C compiler.
+RACE := $(shell test "$$(go env CGO_ENABLED)" = 1 && command -v $$(go env CC) >/dev/null && echo -race)
 GO_TEST = go test $(RACE) -count=1 -timeout=$(TEST_TIMEOUT) -p=$(TEST_PARALLEL) $(TEST_ARGS)
 
 # golangci-lint, at the version that tools/go.mod pins. It is built once, which takes some minutes.
@@ -49,7 +48,7 @@ test: setup race-notice ## vet and every test, with the race detector, against r
 .PHONY: race-notice
 race-notice:
 ifeq ($(RACE),)
-	@echo "test: no C compiler (CGO_ENABLED=0), so WITHOUT the race detector; install gcc or clang for the whole test" >&2
+	@echo "test: no C compiler, so WITHOUT the race detector; install gcc or clang to have it" >&2
 	@if [ -n "$$CI" ]; then echo "test: that is not enough for CI" >&2; exit 1; fi
 endif
 

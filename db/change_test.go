@@ -48,7 +48,8 @@ func TestChangeSale(t *testing.T) {
 			|| (detail #>> '{before,version}') || '>' || (detail #>> '{after,version}') || ' '
 			|| (detail #>> '{before,total}') || '>' || (detail #>> '{after,total}') || ' ' || (detail #>> '{after,state}')
 			from audit_log order by id desc limit 1`)
-		wantLogged := fmt.Sprintf("Zoë %s drop %d>%d %d>%d %s", step.action, sale.Version, got.Version, sale.Total, got.Total, got.State)
+		wantLogged := fmt.Sprintf("Zoë %s drop %d>%d %d>%d %s",
+			step.action, sale.Version, got.Version, sale.Total, got.Total, got.State)
 		if logged != wantLogged {
 			t.Errorf("audit log: got %q, want %q", logged, wantLogged)
 		}
@@ -105,7 +106,7 @@ func TestChangeSaleAtOnce(t *testing.T) {
 	for range 4 {
 		operators.Go(func() {
 			for range 10 {
-				switch _, err := f.store.ChangeSale(t.Context(), "drop", "me", pipeline.SaleChange{AddStock: 1}); pipeline.KindOf(err) {
+				switch _, err := f.store.ChangeSale(f.ctx(), "drop", "me", pipeline.SaleChange{AddStock: 1}); pipeline.KindOf(err) {
 				case "":
 					mu.Lock()
 					added++

@@ -106,7 +106,7 @@ func TestLedgerIsOneInstant(t *testing.T) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for batch := range slices.Chunk(all, 40) {
-			if _, err := f.store.PersistOrders(f.Context(), batch); err != nil {
+			if _, err := f.store.PersistOrders(f.ctx(), batch); err != nil {
 				t.Error(err)
 				return
 			}
@@ -158,7 +158,7 @@ func TestLedgerCallbackError(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		if err != broken || calls != 3 {
+		if !errors.Is(err, broken) || pipeline.KindOf(err) != "" || calls != 3 {
 			t.Fatalf("got %v after %d calls, want the caller's own error after 3", err, calls)
 		}
 	}

@@ -85,7 +85,8 @@ func TestDeadLetterKeepsEveryByte(t *testing.T) {
 
 func TestDeadLetterLimits(t *testing.T) {
 	f := setup(t)
-	letter := pipeline.DeadLetter{EntryID: "1-1", Reason: "undecodable", Payload: map[string]any{"big": strings.Repeat("x", 1<<20)}}
+	payload := map[string]any{"big": strings.Repeat("x", 1<<20)}
+	letter := pipeline.DeadLetter{EntryID: "1-1", Reason: "undecodable", Payload: payload}
 	if _, err := f.store.SaveDeadLetter(f.ctx(), letter); err != nil {
 		t.Fatal(err)
 	}

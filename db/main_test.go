@@ -25,10 +25,13 @@ type fixture struct {
 	raw   *pgxpool.Pool
 }
 
+// patient options are for tests that are not about time limits: a busy machine must not fail them.
+var patient = db.Options{StatementTimeout: time.Minute, LockTimeout: 30 * time.Second}
+
 func setup(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	return open(t, testkit.Database(t), db.Options{})
+	return open(t, testkit.Database(t), patient)
 }
 
 func open(t *testing.T, url string, opts db.Options) *fixture {

@@ -1,8 +1,12 @@
 package db_test
 
 import (
+	"context"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/pressly/goose/v3/lock"
 
 	"sluice/db"
 	"sluice/internal/testkit"
@@ -11,7 +15,7 @@ import (
 
 func TestMigrateFromEmptyAndAgain(t *testing.T) {
 	t.Parallel()
-	f := open(t, testkit.EmptyDatabase(t), db.Options{})
+	f := open(t, testkit.EmptyDatabase(t), patient)
 	if got, err := db.Version(f.ctx(), f.url); got != 0 || err != nil {
 		t.Fatalf("version of an empty database: got %d, %v, want 0", got, err)
 	}
@@ -52,9 +56,35 @@ func TestMigrateAtOnce(t *testing.T) {
 			t.Errorf("run %d: %v", i, err)
 		}
 	}
-	f := open(t, url, db.Options{})
+	f := open(t, url, patient)
 	if got := one[int64](f, `select count(*) from goose_db_version where version_id > 0`); got != 6 {
 		t.Errorf("migrations noted: got %d, want 6", got)
+	}
+}
+
+// While another run holds the lock, a run waits, and touches nothing.
+func TestMigrateWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	f := open(t, testkit.EmptyDatabase(t), patient)
+	other, err := f.raw.Acquire(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	if _, err := other.Exec(f.ctx(), `select pg_advisory_lock($1)`, lock.DefaultLockID); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(f.ctx(), 1500*time.Millisecond) // the wait is asked again after one second
+	defer cancel()
+	wantKind(t, db.Migrate(ctx, f.url), pipeline.KindUnavailable)
+	if got := one[bool](f, `select to_regclass('sales') is null`); !got {
+		t.Fatal("migrated out of turn")
+	}
+	if _, err := other.Exec(f.ctx(), `select pg_advisory_unlock($1)`, lock.DefaultLockID); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Migrate(f.ctx(), f.url); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -19,7 +19,9 @@ func TestOrderNotFound(t *testing.T) {
 		_, err := f.store.Order(f.ctx(), try[0], try[1])
 		wantKind(t, err, pipeline.KindNotFound)
 	}
-	for _, try := range [][2]string{{"drop", "v"}, {"other", "u"}, {"drop", ""}, {"drop", "u\x00"}, {"drop", "\xff"}, {"x y", "u"}} {
+	for _, try := range [][2]string{
+		{"drop", "v"}, {"other", "u"}, {"drop", ""}, {"drop", "u\x00"}, {"drop", "\xff"}, {"x y", "u"},
+	} {
 		_, err := f.store.LatestOrder(f.ctx(), try[0], try[1])
 		wantKind(t, err, pipeline.KindNotFound)
 	}

@@ -20,8 +20,8 @@ import (
 const benchBatch = 500
 
 // BenchmarkPersistOrders measures PersistOrders against a bare insert … select unnest into a table of the same shape
-// (columns, checks and indexes), without idempotency, join, counters or watermarks. Both take turns in the same run, so that the ratio
-// holds whatever else the machine does. One iteration is one batch of 500 per writer and side.
+// (columns, checks and indexes), without idempotency, join, counters or watermarks. Both take turns in the same run, so
+// that the ratio holds whatever else the machine does. One iteration is one batch of 500 per writer and side.
 func BenchmarkPersistOrders(b *testing.B) {
 	for _, writers := range []int{1, 2} {
 		b.Run(fmt.Sprint(writers, "-writers"), func(b *testing.B) { benchmarkPersist(b, writers) })

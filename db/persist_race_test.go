@@ -36,7 +36,7 @@ func TestWritersInOppositeOrders(t *testing.T) {
 	for i, list := range [][]pipeline.Event{all, backwards, all, backwards} {
 		writers.Go(func() {
 			for batch := range slices.Chunk(list, 97+10*i) { // no two writers cut in the same places
-				outcomes, err := f.store.PersistOrders(f.Context(), batch)
+				outcomes, err := f.store.PersistOrders(f.ctx(), batch)
 				if err != nil {
 					t.Errorf("writer %d: %v", i, err)
 					return
@@ -90,7 +90,7 @@ func TestBatchesOfTheSameSales(t *testing.T) {
 					e.Partition = pipeline.Partition(w)
 					batch = append(batch, e)
 				}
-				if _, err := f.store.PersistOrders(f.Context(), batch); err != nil {
+				if _, err := f.store.PersistOrders(f.ctx(), batch); err != nil {
 					t.Errorf("writer %d: %v", w, err)
 				}
 			}
@@ -136,7 +136,7 @@ func TestCrossingBuyersConverge(t *testing.T) {
 	for _, list := range [][]pipeline.Event{one, two} {
 		writers.Go(func() {
 			for batch := range slices.Chunk(list, 50) {
-				outcomes, err := f.store.PersistOrders(f.Context(), batch)
+				outcomes, err := f.store.PersistOrders(f.ctx(), batch)
 				if err != nil {
 					t.Error(err)
 				}
@@ -220,7 +220,7 @@ func TestObstaclesThatGoAway(t *testing.T) {
 	release := f.lockSales()
 	got := make(chan string, 1)
 	go func() {
-		outcomes, err := f.store.PersistOrders(f.Context(), batch)
+		outcomes, err := f.store.PersistOrders(f.ctx(), batch)
 		got <- fmt.Sprint(outcomes, err)
 	}()
 	f.waitBlocked()
@@ -256,7 +256,7 @@ func TestConnectionKilledMidway(t *testing.T) {
 	release := f.lockSales()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := f.store.PersistOrders(f.Context(), batch)
+		_, err := f.store.PersistOrders(f.ctx(), batch)
 		failed <- err
 	}()
 	f.exec(`select pg_terminate_backend($1::int)`, f.waitBlocked()) // all rows inserted by now, the counter not yet moved
@@ -280,7 +280,7 @@ func TestConnectionKilledMidway(t *testing.T) {
 func TestPostgresKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivatePostgres(t)
-	f := open(t, server.URL(), db.Options{})
+	f := open(t, server.URL(), patient)
 	const n = 3000
 	f.sale("drop", n)
 	all := events("drop", n)

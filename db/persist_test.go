@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"sluice/db"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
@@ -278,7 +277,7 @@ func TestPersistInEveryProtocol(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			f := open(t, withParam(testkit.Database(t), "default_query_exec_mode="+mode), db.Options{})
+			f := open(t, withParam(testkit.Database(t), "default_query_exec_mode="+mode), patient)
 			f.sale("drop", 10)
 			batch := events("drop", 4)
 			wantOutcomes(t, f.persist(batch[:3]...), inserted, inserted, inserted)
@@ -286,7 +285,8 @@ func TestPersistInEveryProtocol(t *testing.T) {
 			if _, err := f.store.ChangeSale(f.ctx(), "drop", "me", pipeline.SaleChange{AddStock: 1}); err != nil {
 				t.Error(err)
 			}
-			if sales, err := f.store.Sales(f.ctx(), pipeline.SalesFilter{UpdatedSince: time.Now().Add(-time.Hour)}); err != nil || len(sales) != 1 {
+			lately := pipeline.SalesFilter{UpdatedSince: time.Now().Add(-time.Hour)}
+			if sales, err := f.store.Sales(f.ctx(), lately); err != nil || len(sales) != 1 {
 				t.Errorf("sales: got %v, %v", sales, err)
 			}
 			if order, err := f.store.LatestOrder(f.ctx(), "drop", batch[0].UserID); err != nil || order.ID != batch[0].OrderID {

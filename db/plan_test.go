@@ -18,6 +18,8 @@ type planNode struct {
 	Type     string `json:"Node Type"`
 	Relation string `json:"Relation Name"`
 	Index    string `json:"Index Name"`
+	Hit      int64  `json:"Shared Hit Blocks"`
+	Read     int64  `json:"Shared Read Blocks"`
 	Plans    []planNode
 }
 
@@ -28,7 +30,7 @@ func (n planNode) walk(visit func(planNode)) {
 	}
 }
 
-// explain returns the plan of a prepared statement, once as planned for these values and once for any.
+// explain runs a prepared statement, once as planned for these values and once for any, and returns the plans.
 func explain(f *fixture, query, values string) []planNode {
 	f.Helper()
 	if values != "" {
@@ -49,7 +51,7 @@ func explain(f *fixture, query, values string) []planNode {
 		}
 		var text string
 		var parsed []struct{ Plan planNode }
-		if err := conn.QueryRow(f.ctx(), "explain (format json) execute q"+values).Scan(&text); err != nil {
+		if err := conn.QueryRow(f.ctx(), "explain (analyze, buffers, format json) execute q"+values).Scan(&text); err != nil {
 			f.Fatal(err)
 		}
 		if err := json.Unmarshal([]byte(text), &parsed); err != nil {
@@ -60,6 +62,10 @@ func explain(f *fixture, query, values string) []planNode {
 	return plans
 }
 
+// blocksPerRow is what a row may cost: some lookups, of some three blocks each. Reading an index from end to end is far
+// above it, and no name of an index tells that.
+const blocksPerRow = 30
+
 // On tables of a real size, what runs all the time never reads a whole one.
 func TestHotPathsUseIndexes(t *testing.T) {
 	f := setup(t)
@@ -68,9 +74,9 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		select 'sale-' || i, 't', 1000000, '2026-01-01', '2026-02-01', '15min', 'active', '{1}', 1
 		from generate_series(0, 999) i`)
 	f.exec(`
-		insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at, closed_at, pay_by)
-		select 'sale-' || i % 10, gen_random_uuid(), i, 'u' || i, 1, case when i % 4 = 0 then 'expired' else 'awaiting_payment' end,
-			1, i, now(), case when i % 4 = 0 then now() end, now() + i * interval '1ms'
+		insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, pay_by, status, closed_at)
+		select 'sale-' || i % 10, gen_random_uuid(), i, 'u' || i, 1, 1, i, now(), now() + i * interval '1ms',
+			case when i % 4 = 0 then 'expired' else 'awaiting_payment' end, case when i % 4 = 0 then now() end
 		from generate_series(1, 60000) i`)
 	f.exec(`
 		insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason, applied_at)
@@ -86,27 +92,33 @@ func TestHotPathsUseIndexes(t *testing.T) {
 	}
 	for _, try := range []struct {
 		name, query, values string
+		rows                int64 // that go in or come out at most
 		indexes             []string
 	}{
-		{"insert", db.InsertQuery, strings.Join(accepts, ", "), nil},
+		{"insert", db.InsertQuery, strings.Join(accepts, ", "), n, nil},
 		{
-			"explain", db.ExplainQuery, strings.Join(accepts[:4], ", "),
+			"explain", db.ExplainQuery, strings.Join(accepts[:4], ", "), n,
 			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},
 		},
-		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), []string{"orders_pkey"}},
+		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), 1, []string{"orders_pkey"}},
 		{
-			"latest order", db.LatestOrderQuery, "'sale-1', 'u7'",
+			"latest order", db.LatestOrderQuery, "'sale-1', 'u7'", 1,
 			[]string{"orders_live_buyer_key", "orders_closed_buyer_idx"},
 		},
-		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), []string{"orders_pkey"}},
-		{"unapplied", db.UnappliedQuery, "'sale-1'", []string{"releases_unapplied_idx"}},
+		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
+		{"unapplied", db.UnappliedQuery, "'sale-2'", 150, []string{"releases_unapplied_idx"}},
 		{
-			"expiry", `select sale_id, id from orders where status = 'awaiting_payment' and pay_by < now() order by pay_by limit 500`,
-			"", []string{"orders_pay_by_idx"},
+			"expiry", `
+				select sale_id, id from orders where status = 'awaiting_payment' and pay_by < now()
+				order by pay_by limit 500`,
+			"", n, []string{"orders_pay_by_idx"},
 		},
 	} {
 		for _, plan := range explain(f, try.query, try.values) {
 			wantIndexes(t, try.name, plan, try.indexes)
+			if blocks := plan.Hit + plan.Read; blocks > blocksPerRow*try.rows {
+				t.Errorf("%s looks at %d blocks for %d rows", try.name, blocks, try.rows)
+			}
 		}
 	}
 }

@@ -90,13 +90,14 @@ func TestLimitsEqualThePipelines(t *testing.T) {
 	}
 	f.exec(`insert into installation (partitions) values ($1)`, pipeline.MaxPartitions)
 
+	tooLong := pipeline.MaxPaymentWindow.Seconds() + 1
 	for constraint, change := range map[string]string{
 		"sales_id_form":                  fmt.Sprintf(`update sales set id = repeat('a', %d)`, 65),
 		"sales_title_bounds":             fmt.Sprintf(`update sales set title = repeat('t', %d)`, pipeline.MaxTitleBytes+1),
 		"sales_total_bounds":             fmt.Sprintf(`update sales set total = %d`, pipeline.MaxStock+1),
 		"sales_max_quantity_bounds":      fmt.Sprintf(`update sales set max_quantity = %d`, pipeline.MaxQuantityLimit+1),
-		"sales_payment_window_bounds":    fmt.Sprintf(`update sales set payment_window = interval '%f seconds'`, pipeline.MaxPaymentWindow.Seconds()+1),
-		"sales_partitions_bounds":        fmt.Sprintf(`update sales set partitions = partitions || %d::smallint`, pipeline.MaxPartitions),
+		"sales_payment_window_bounds":    fmt.Sprintf(`update sales set payment_window = interval '%f s'`, tooLong),
+		"sales_partitions_bounds":        fmt.Sprintf(`update sales set partitions = array[%d]`, pipeline.MaxPartitions),
 		"sales_state_known":              `update sales set state = 'open'`,
 		"sales_window_order":             `update sales set closes_at = opens_at`,
 		"sales_sold_within_total":        `update sales set sold = total + 1`,

@@ -5,9 +5,12 @@
 #   deploy/local-images.sh [redis] [postgres] [sluice]     default: all three
 #
 # The images are sluice-local/redis, sluice-local/postgres and sluice:dev. docker-compose.yml takes them through
-# REDIS_IMAGE, POSTGRES_IMAGE and SLUICE_IMAGE, the tests through TEST_REDIS_IMAGE and TEST_POSTGRES_IMAGE.
+# REDIS_IMAGE, POSTGRES_IMAGE and SLUICE_IMAGE, the tests through TEST_REDIS_IMAGE and TEST_POSTGRES_IMAGE. What the tests'
+# library needs beside them without a registry, and where it takes this machine for a container (/.dockerenv exists):
 #
-# Other binaries: REDIS_SERVER=/path/to/valkey-server, POSTGRES_BIN=/path/to/bin.
+#   TEST_SERVERS=containers TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_HOST_OVERRIDE=127.0.0.1 go test ./...
+#
+# Other binaries: REDIS_SERVER=/path/to/valkey-server, POSTGRES_BIN=/path/to/bin. VERSION is what Sluice says it is.
 #
 # An image that was made from the same files is left alone. Nothing on the machine is started, stopped or installed,
 # and root is not needed. The images hold the machine's C library and are meant for that machine: do not publish them.
@@ -71,15 +74,16 @@ is_current() {
 	[[ $(docker image inspect -f "{{index .Config.Labels \"$label\"}}" "$1" 2>/dev/null || true) == "$2" ]]
 }
 
-# import TAG FINGERPRINT TAR CHANGE...: makes the image and drops the one that had its name, unless a container uses it.
-# An import needs neither a builder nor a base image.
+# import TAG FINGERPRINT TAR CHANGE...: makes the image. An import needs neither a builder nor a base image. Images of ours
+# that lost their name to a newer one go, unless a container still uses them.
 import() {
-	local tag=$1 hash=$2 archive=$3 change changes=() previous
+	local tag=$1 hash=$2 archive=$3 change changes=() old
 	shift 3
 	for change in "LABEL $label=$hash" "$@"; do changes+=(--change "$change"); done
-	previous=$(docker image inspect -f '{{.Id}}' "$tag" 2>/dev/null || true)
 	docker import "${changes[@]}" "$archive" "$tag" >/dev/null
-	[[ -z $previous ]] || docker image rm "$previous" >/dev/null 2>&1 || true
+	for old in $(docker image ls --quiet --filter dangling=true --filter "label=$label"); do
+		docker image rm "$old" >/dev/null 2>&1 || true
+	done
 }
 
 # make_server NAME VERSION DATA CHANGE...: makes sluice-local/NAME from the files listed in $work/NAME.files and from
@@ -182,8 +186,10 @@ make_sluice() {
 	local hash stage="$work/sluice" began=$SECONDS certificates=/etc/ssl/certs/ca-certificates.crt
 	type -P go >/dev/null || fail 'no Go here to build Sluice with'
 	mkdir -p "$stage/usr/local/bin" "$stage/etc/ssl/certs"
-	(cd "$root" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$stage/usr/local/bin/" \
-		./cmd/api ./cmd/worker ./cmd/sluice)
+	# As in the Dockerfile.
+	(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false \
+		-ldflags "-s -w -X sluice/internal/process.Version=${VERSION:-dev}" \
+		-o "$stage/usr/local/bin/" ./cmd/api ./cmd/worker ./cmd/sluice)
 	if [[ -r $certificates ]]; then
 		cp "$certificates" "$stage$certificates"
 	else

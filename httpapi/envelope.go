@@ -60,7 +60,7 @@ func (a *api) refuse(c echo.Context, err error) *problem {
 		panic(http.ErrAbortHandler)
 	}
 	p := problemFor(c, err)
-	_ = p.write(c) // fails only when the client has gone, which the log says anyway
+	_ = p.write(c) // only a problem that is no JSON could fail, and its strings and numbers always are
 	return p
 }
 

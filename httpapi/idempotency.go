@@ -7,15 +7,12 @@ import (
 	"sluice/pipeline"
 )
 
-const (
-	idempotencyHeader = "Idempotency-Key"
-	idempotencyMapKey = "Idempotency-Key" // its canonical form is the same
-)
+const idempotencyHeader = "Idempotency-Key"
 
 // idempotencyKey returns the request's key, or "" when it has none. A key is 1 to 255 printable ASCII characters; a
 // header that is there but can't be one is a FieldError, because the buyer relies on it.
 func idempotencyKey(h http.Header) (string, error) {
-	values := h[idempotencyMapKey]
+	values := h[idempotencyHeader]
 	if len(values) == 0 {
 		return "", nil
 	}

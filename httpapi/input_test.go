@@ -155,6 +155,8 @@ func TestBodyOfUnknownLength(t *testing.T) {
 		code   string
 	}{
 		{strings.Repeat(" ", 65<<10), 413, "too-large"},
+		{`{"quantity":1}` + strings.Repeat(" ", 64<<10+1-14), 413, "too-large"},
+		{`{"quantity":9}` + strings.Repeat(" ", 64<<10-14), 400, "invalid-request"}, // read whole: it is above the sale's limit
 		{`{"quantity":2}`, 202, ""},
 		{`{"quantity":`, 400, "invalid-request"},
 	} {

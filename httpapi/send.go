@@ -31,12 +31,14 @@ var (
 	forMinutes   = []string{"public, max-age=300"} // documents that change with a release
 )
 
-// send writes a whole answer. An error means that the client has gone.
+// send writes a whole answer. A write fails only when the client has gone; then there is nobody to tell, and the context
+// of the request, which ends with it, is what the log and the metrics go by. It returns nil, so that a handler can end
+// with it.
 func send(c echo.Context, status int, contentType []string, body []byte) error {
 	c.Response().Header()[headerContentType] = contentType
 	c.Response().WriteHeader(status)
-	_, err := c.Response().Write(body)
-	return err
+	_, _ = c.Response().Write(body)
+	return nil
 }
 
 func sendJSON(c echo.Context, status int, value any) error {

@@ -132,6 +132,18 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
+// Two requests without a key have nothing in common, although their slots say "-" for the same thing.
+func TestAdmitWithoutKeysIsNeverAReplay(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(3))
+	plain := lua.AdmitRequest{OrderID: orderID(1), Number: 1, UserID: "ann", Quantity: 1}
+	f.mustAdmit(plain)
+	plain.OrderID = orderID(2)
+	f.unchanged("admit", func() {
+		same(t, "codes", codes(f.mustAdmit(plain)), []lua.AdmitCode{lua.AdmitAlreadyOrdered})
+	})
+}
+
 func TestAdmitTellsAnAbsentSaleApartFromASoldOutOne(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(3))

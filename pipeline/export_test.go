@@ -33,6 +33,9 @@ const CatalogueLimit = catalogueLimit
 // CatalogueLookups is how many look-ups of unknown sales may be under way at once.
 const CatalogueLookups = catalogueLookups
 
+// LookingUp is how many look-ups of unknown sales are under way.
+func (c *Catalogue) LookingUp() int { return len(c.slots) }
+
 // Look is one look of an audit, without the further ones that let a passing finding pass.
 func (a *Auditor) Look(ctx context.Context, sale *Sale) (*AuditReport, error) {
 	return a.look(ctx, sale)

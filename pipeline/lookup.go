@@ -10,8 +10,10 @@ import (
 	"sluice/lua"
 )
 
-// lookupTimeout bounds each of the reads behind an order's status.
-const lookupTimeout = 2 * time.Second
+const (
+	lookupTimeout = 2 * time.Second // all that is read to tell an order's status
+	slotTimeout   = time.Second     // the part of it that Redis gets: one that hangs must not take Postgres' time too
+)
 
 // OrderSource is where persisted orders are read.
 type OrderSource interface {
@@ -56,7 +58,9 @@ func (l *Lookup) find(ctx context.Context, sale *Sale, userID, orderID string, r
 	switch {
 	case err == nil && order.UserID != userID:
 		return Order{}, noSuchOrder()
-	case err == nil && (order.Status.Live() || orderID != "" || !isQueued && KindOf(slotErr) == KindNotFound):
+	case err == nil && (order.Status.Live() || orderID != "" || KindOf(slotErr) == KindNotFound):
+		return order, nil
+	case err == nil && isQueued && queued.ID == order.ID: // ended, and its slot is not given back yet
 		return order, nil
 	case isQueued && (err == nil || KindOf(err) == KindNotFound):
 		return queued, nil
@@ -77,6 +81,8 @@ func slotErrOr(slotErr error) error {
 }
 
 func (l *Lookup) slot(ctx context.Context, sale *Sale, userID string) (Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
 	p := sale.PartitionOf(userID)
 	text, err := l.rdb.HGet(ctx, l.keys.Buyers(p, sale.ID), userID).Result()
 	if errors.Is(err, redis.Nil) {

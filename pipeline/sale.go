@@ -99,14 +99,22 @@ func (s *Sale) Validate() error {
 		return Errorf(KindInvalid, "stock %d: use 1 to %d units", s.Total, MaxStock)
 	case s.MaxQuantity < 1 || s.MaxQuantity > MaxQuantityLimit:
 		return Errorf(KindInvalid, "max quantity %d: use 1 to %d units per order", s.MaxQuantity, MaxQuantityLimit)
-	case !s.ClosesAt.After(s.OpensAt):
-		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s",
-			s.ClosesAt.UTC().Format(time.RFC3339), s.OpensAt.UTC().Format(time.RFC3339))
+	case s.OpensAt.UnixMilli() < 0:
+		return Errorf(KindInvalid, "opens at %s: use 1970 or later", showTime(s.OpensAt))
+	case s.ClosesAt.UTC().Year() > lastYear:
+		return Errorf(KindInvalid, "closes at %s: use %d or earlier", showTime(s.ClosesAt), lastYear)
+	case s.ClosesAt.UnixMilli() <= s.OpensAt.UnixMilli(): // Redis keeps milliseconds
+		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s", showTime(s.ClosesAt), showTime(s.OpensAt))
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
 		return Errorf(KindInvalid, "payment window %s: use 0 (no payment) to %s", s.PaymentWindow, MaxPaymentWindow)
 	}
 	return nil
 }
+
+// lastYear is where RFC 3339 ends, and with it what the API can tell.
+const lastYear = 9999
+
+func showTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func hasControl(s string) bool {
 	for _, r := range s {

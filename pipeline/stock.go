@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
 )
 
 const (
@@ -17,8 +18,9 @@ const (
 
 // StockReader tells the units left in a sale, for pages and listings. Orders never rely on it.
 type StockReader struct {
-	rdb  redis.UniversalClient
-	keys Keys
+	rdb   redis.UniversalClient
+	keys  Keys
+	reads singleflight.Group // by sale: a crowd that finds the same reading too old reads once
 
 	mu    sync.Mutex // protects known
 	known map[string]stockReading
@@ -36,13 +38,25 @@ func NewStockReader(rdb redis.UniversalClient, keys Keys) *StockReader {
 
 // Remaining returns the units left, at most stockMaxAge old. Errors: KindNotLoaded, KindUnavailable.
 func (r *StockReader) Remaining(ctx context.Context, sale *Sale) (int64, error) {
-	now := time.Now()
 	r.mu.Lock()
 	reading, ok := r.known[sale.ID]
 	r.mu.Unlock()
-	if ok && now.Before(reading.until) {
+	if ok && time.Now().Before(reading.until) {
 		return reading.units, nil
 	}
+	read := r.reads.DoChan(sale.ID, func() (any, error) {
+		return r.refresh(context.WithoutCancel(ctx), sale) // detached: the answer serves everybody who waits for it
+	})
+	select {
+	case got := <-read:
+		return got.Val.(int64), got.Err
+	case <-ctx.Done():
+		return 0, Wrap(KindUnavailable, ctx.Err(), "Redis did not tell the stock in time")
+	}
+}
+
+func (r *StockReader) refresh(ctx context.Context, sale *Sale) (int64, error) {
+	began := time.Now()
 	units, err := r.read(ctx, sale)
 	if err != nil {
 		return 0, err
@@ -52,7 +66,7 @@ func (r *StockReader) Remaining(ctx context.Context, sale *Sale) (int64, error) 
 	if len(r.known) >= catalogueLimit {
 		clear(r.known)
 	}
-	r.known[sale.ID] = stockReading{units, now.Add(stockMaxAge)}
+	r.known[sale.ID] = stockReading{units, began.Add(stockMaxAge)}
 	return units, nil
 }
 

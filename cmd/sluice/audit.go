@@ -104,7 +104,7 @@ func viewAudit(r *pipeline.AuditReport) auditView {
 
 func printAudits(w io.Writer, views []auditView, indent string) error {
 	if len(views) == 0 {
-		say(w, indent+"No sales, nothing to audit.")
+		sayf(w, indent+"No sales, nothing to audit.")
 		return nil
 	}
 	t := table.New("SALE", ">TOTAL", ">STOCK", ">LIVE", ">IN FLIGHT", ">RELEASING", ">DRIFT", ">ORDERS", ">BUYERS", ">STRAY", ">LOST", "RESULT")
@@ -116,7 +116,7 @@ func printAudits(w io.Writer, views []auditView, indent string) error {
 	}
 	for _, v := range views {
 		if len(v.Findings) > 0 {
-			say(w, indent+"%s: %s", v.SaleID, strings.Join(v.Findings, "; "))
+			sayf(w, indent+"%s: %s", v.SaleID, strings.Join(v.Findings, "; "))
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ func (c *demoCmd) Run(a *app) error {
 		Requests: c.Requests, Buyers: c.Buyers, Stock: c.Stock, Rate: c.Rate, Seed: c.Seed,
 	}, story)
 	if err != nil && a.ctx.Err() != nil {
-		say(a.err, "sluice: interrupted; the demo's servers and processes are gone")
+		sayf(a.err, "sluice: interrupted; the demo's servers and processes are gone")
 		return errFound
 	}
 	if result != nil {
@@ -59,12 +59,12 @@ func (a *app) printDemo(r *demo.Result, took time.Duration) error {
 		return err
 	}
 	if len(r.Complaints) > 0 && !r.OK {
-		say(a.out, "\nWhat the API and the workers complained about:\n  %s", strings.Join(r.Complaints, "\n  "))
+		sayf(a.out, "\nWhat the API and the workers complained about:\n  %s", strings.Join(r.Complaints, "\n  "))
 	}
 	if r.OK {
-		say(a.out, "\n✓ Nothing was lost, sold twice or leaked. (%s; everything is cleaned up)", age(took))
+		sayf(a.out, "\n✓ Nothing was lost, sold twice or leaked. (%s; everything is cleaned up)", age(took))
 	} else {
-		say(a.out, "\n✗ Something is wrong; the demo can be repeated with --seed %d. (%s)", r.Seed, age(took))
+		sayf(a.out, "\n✗ Something is wrong; the demo can be repeated with --seed %d. (%s)", r.Seed, age(took))
 	}
 	return nil
 }
@@ -85,15 +85,15 @@ func printDemoTables(w io.Writer, r *demo.Result) error {
 	if err := checks.Write(w, "   "); err != nil {
 		return err
 	}
-	say(w, "\n   What %s requests were told:", table.Number(int64(r.Requests)))
+	sayf(w, "\n   What %s requests were told:", table.Number(int64(r.Requests)))
 	if err := answers.Write(w, "   "); err != nil {
 		return err
 	}
-	say(w, "\n   How fast, at %s requests per second on this machine (orders of the dead worker aside):", table.Number(int64(r.PerSecond)))
+	sayf(w, "\n   How fast, at %s requests per second on this machine (orders of the dead worker aside):", table.Number(int64(r.PerSecond)))
 	if err := speed.Write(w, "   "); err != nil {
 		return err
 	}
-	say(w, "\n   The audit (units; sluice audit shows it at any time):")
+	sayf(w, "\n   The audit (units; sluice audit shows it at any time):")
 	return printAudits(w, []auditView{viewAudit(r.Audit)}, "   ")
 }
 

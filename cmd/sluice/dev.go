@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ const (
 type devCmd struct {
 	Workers  int    `default:"2" placeholder:"N" help:"Workers to run, 1 to 16; default 2."`
 	Sale     bool   `help:"Create an example sale that is open."`
-	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"Where buyers' requests are served; default 127.0.0.1:8080, or any free port if that is taken."`
+	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"Where buyers' requests are served (HTTP_ADDR); default 127.0.0.1:8080, or any free port if that is taken."`
 }
 
 // Run runs everything until it is interrupted. It restarts nothing: what ends, ends, and is said.
@@ -39,14 +40,14 @@ func (c *devCmd) Run(a *app) (err error) {
 	if c.Workers < 1 || c.Workers > crew.MaxWorkers {
 		return usagef("--workers %d: use 1 to %d", c.Workers, crew.MaxWorkers)
 	}
-	if c.HTTPAddr == "" {
-		c.HTTPAddr = freeOr(devHTTPAddr)
-	} else if _, _, err := net.SplitHostPort(c.HTTPAddr); err != nil {
-		return usagef("--http-addr %q is not host:port", c.HTTPAddr)
+	httpAddr := cmp.Or(c.HTTPAddr, os.Getenv("HTTP_ADDR"), freeOr(devHTTPAddr))
+	if _, _, err := net.SplitHostPort(httpAddr); err != nil {
+		return usagef("--http-addr %q is not host:port", httpAddr)
 	}
+	adminAddr := cmp.Or(os.Getenv("ADMIN_ADDR"), freeOr(devAdminAddr))
 	log := newDevLog(a.out)
 	crewed, err := crew.Start(a.ctx, crew.Options{
-		Workers: c.Workers, HTTPAddr: c.HTTPAddr, AdminAddr: freeOr(devAdminAddr), Environ: os.Environ(), Hear: log.hear,
+		Workers: c.Workers, HTTPAddr: httpAddr, AdminAddr: adminAddr, Environ: os.Environ(), Hear: log.hear,
 	}, func(step string) { log.say(devSteps[step]) })
 	if err != nil {
 		return interruptedOr(a.ctx, fmt.Errorf("dev could not start: %w", err))

@@ -86,13 +86,13 @@ func (d *doctor) print(a *app) error {
 		return err
 	}
 	if !d.ill() {
-		say(a.out, "\nAll is well.")
+		sayf(a.out, "\nAll is well.")
 		return nil
 	}
-	say(a.out, "\nWhat to do:")
+	sayf(a.out, "\nWhat to do:")
 	for _, f := range d.findings {
 		if !f.OK {
-			say(a.out, "  %s: %s", f.Check, f.Advice)
+			sayf(a.out, "  %s: %s", f.Check, f.Advice)
 		}
 	}
 	return nil

@@ -31,6 +31,9 @@ func (c *healthCmd) Run(a *app) error {
 	ctx, cancel := context.WithTimeout(a.ctx, c.Timeout)
 	defer cancel()
 	status, err := ask(ctx, c.URL)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s does not answer within %s", u.Redacted(), c.Timeout)
+	}
 	if err != nil {
 		return fmt.Errorf("%s does not answer: %w", u.Redacted(), deepest(err))
 	}
@@ -40,7 +43,7 @@ func (c *healthCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(map[string]any{"status": status})
 	}
-	say(a.out, "%s answers with status %d", u.Redacted(), status)
+	sayf(a.out, "%s answers with status %d", u.Redacted(), status)
 	return nil
 }
 

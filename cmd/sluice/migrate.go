@@ -40,9 +40,9 @@ func (c *migrateCmd) Run(a *app) error {
 		}{before, after})
 	}
 	if before == after {
-		say(a.out, "The database has schema version %d already.", after)
+		sayf(a.out, "The database has schema version %d already.", after)
 		return nil
 	}
-	say(a.out, "The database went from schema version %d to %d.", before, after)
+	sayf(a.out, "The database went from schema version %d to %d.", before, after)
 	return nil
 }

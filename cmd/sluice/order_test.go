@@ -208,4 +208,3 @@ func startWorker(t *testing.T, at []string) (stop func()) {
 	t.Cleanup(stop)
 	return stop
 }
-

@@ -23,30 +23,6 @@ const (
 	searchSlack = time.Minute
 )
 
-// slotView is the buyer's place in Redis.
-type slotView struct {
-	Partition  string `json:"partition"`
-	Quantity   int    `json:"quantity"`
-	Sequence   int64  `json:"sequence"`
-	AcceptedAt string `json:"accepted_at"`
-	HasKey     bool   `json:"idempotency_key"` // whether the buyer sent one
-}
-
-// entryView is the order's event in the stream.
-type entryView struct {
-	Partition  string  `json:"partition"`
-	ID         string  `json:"id"`
-	Consumer   *string `json:"consumer"` // null: not yet given to a worker
-	Deliveries int64   `json:"deliveries"`
-	IdleMS     int64   `json:"idle_ms"` // since the last delivery
-}
-
-// lockView is the lock that a worker holds while it persists the order.
-type lockView struct {
-	Token   string `json:"token"`
-	LeaseMS int64  `json:"lease_ms"` // what is left of it
-}
-
 // orderSearch finds the parts of one order. It starts from the row where there is one, which names the buyer; else from
 // the stream; else from the buyers' slots.
 type orderSearch struct {
@@ -224,29 +200,4 @@ func (s *orderSearch) take(p pipeline.Partition, userID, text string, v *orderVi
 		Partition: p.String(), Quantity: slot.Quantity, Sequence: slot.Sequence,
 		AcceptedAt: timestamp(time.UnixMilli(slot.AcceptedMS)), HasKey: slot.KeyHash != "",
 	}
-}
-
-func (v *slotView) text() string {
-	if v == nil {
-		return "none: the buyer's place is free, or another order's"
-	}
-	return fmt.Sprintf("%s: %d units, accept number %s of the sale, at %s", v.Partition, v.Quantity, table.Number(v.Sequence), v.AcceptedAt)
-}
-
-func (v *entryView) text() string {
-	switch {
-	case v == nil:
-		return "none: settled"
-	case v.Consumer == nil:
-		return fmt.Sprintf("%s %s: waits for a worker", v.Partition, v.ID)
-	}
-	return fmt.Sprintf("%s %s: pending with %s since %s, delivery %d", v.Partition, v.ID, table.Clean(*v.Consumer),
-		age(time.Duration(v.IdleMS)*time.Millisecond), v.Deliveries)
-}
-
-func (v *lockView) text() string {
-	if v == nil {
-		return "none"
-	}
-	return fmt.Sprintf("held as %s for another %s", table.Clean(v.Token), age(time.Duration(v.LeaseMS)*time.Millisecond))
 }

@@ -15,8 +15,8 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// say prints a line for people.
-func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+// sayf prints a line for people.
+func sayf(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
 // timestamp is how times are written everywhere: RFC 3339, UTC.
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -33,7 +33,7 @@ type consumerView struct {
 
 // Run lists what is pending.
 func (c *pendingCmd) Run(a *app) error {
-	s, err := a.open()
+	s, err := a.openRedis()
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (c *pendingCmd) Run(a *app) error {
 		return a.printJSON(views)
 	}
 	if len(views) == 0 {
-		say(a.out, "Nothing is pending.")
+		sayf(a.out, "Nothing is pending.")
 		return nil
 	}
 	t := table.New("PARTITION", "WORKER", ">PENDING", "STATE", "OLDEST OF THE PARTITION")

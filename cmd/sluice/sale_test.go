@@ -131,7 +131,7 @@ func logged(t *testing.T, at []string, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }() // nothing is lost
 	var got string
 	var anonymous int
 	if err := conn.QueryRow(ctx, `select string_agg(action, ' ' order by id), count(*) filter (where actor not like 'cli:%') from audit_log`).

@@ -108,7 +108,7 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 		return a.printJSON(v)
 	}
 	if done != "" {
-		say(a.out, "Sale %s is %s.", v.ID, done)
+		sayf(a.out, "Sale %s is %s.", v.ID, done)
 	}
 	t := table.New("", "")
 	t.Row("title", v.Title)

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/url"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/db"
@@ -36,35 +32,58 @@ type stores struct {
 
 // open connects to both servers and finds out how many partitions the installation has.
 func (a *app) open() (*stores, error) {
+	return a.openWith(func(s *stores) error {
+		if err := s.connectPostgres(a.ctx); err != nil {
+			return err
+		}
+		return s.findPartitions(a.ctx, a.settings.partitionsGiven())
+	})
+}
+
+// openRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of
+// partitions is the setting, or its default.
+func (a *app) openRedis() (*stores, error) {
+	return a.openWith(func(s *stores) error {
+		err := s.findPartitions(a.ctx, a.settings.partitionsGiven())
+		if pipeline.KindOf(err) != pipeline.KindUnavailable {
+			return err
+		}
+		sayf(a.err, "sluice: %s; looking at %d partitions", sentence(err), s.cfg.Partitions)
+		return nil
+	})
+}
+
+func (a *app) openWith(more func(*stores) error) (*stores, error) {
 	cfg, err := a.settings.load(commandDefaults())
 	if err != nil {
 		return nil, err
 	}
 	s := &stores{cfg: cfg, keys: pipeline.DefaultKeys}
-	if err := s.connect(a.ctx, a.settings.partitionsGiven()); err != nil {
+	if err = s.connectRedis(a.ctx); err == nil {
+		err = more(s)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *stores) connect(ctx context.Context, partitionsGiven bool) (err error) {
+func (s *stores) connectRedis(ctx context.Context) (err error) {
 	if s.redis, err = process.OpenRedis(s.cfg); err != nil {
 		return err
 	}
-	if err := reach(ctx, s.cfg, redisServer(s.cfg), func(ctx context.Context) error { return s.redis.Ping(ctx).Err() }); err != nil {
-		return err
-	}
+	return reach(ctx, s.cfg, redisServer(s.cfg), func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
+}
+
+func (s *stores) connectPostgres(ctx context.Context) (err error) {
 	if s.postgres, err = db.Open(ctx, s.cfg.DatabaseURL, db.Options{ApplicationName: "sluice-cli", MaxConns: poolSize}); err != nil {
 		return err
 	}
 	if err := reach(ctx, s.cfg, postgresServer(s.cfg), s.postgres.Ping); err != nil {
 		return err
 	}
-	if err := s.postgres.CheckSchema(ctx); err != nil {
-		return err
-	}
-	return s.findPartitions(ctx, partitionsGiven)
+	return s.postgres.CheckSchema(ctx)
 }
 
 // findPartitions takes the number of the installation, which was fixed when it was first used. Looking must not fix it:
@@ -125,45 +144,4 @@ func (s *stores) now(ctx context.Context) (time.Time, error) {
 
 func unavailable(err error, message string) error {
 	return pipeline.Wrap(pipeline.KindUnavailable, err, message)
-}
-
-// server is how a server is named to people, without its password.
-type server struct{ name, address, setting string }
-
-func redisServer(cfg config.Config) server {
-	return server{"Redis", withoutSecrets(cfg.RedisURL), "REDIS_URL"}
-}
-
-func postgresServer(cfg config.Config) server {
-	return server{"Postgres", withoutSecrets(cfg.DatabaseURL), "DATABASE_URL"}
-}
-
-// withoutSecrets keeps scheme, host and path of an address. Users, passwords and parameters (which may hold either) are
-// nobody's business.
-func withoutSecrets(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "the address set"
-	}
-	host := u.Host
-	if directory := u.Query().Get("host"); host == "" && directory != "" {
-		host = directory // of a unix socket
-	}
-	return u.Scheme + "://" + host + u.Path
-}
-
-// reach tries until a server answers, at most START_TIMEOUT.
-func reach(ctx context.Context, cfg config.Config, to server, try func(context.Context) error) error {
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-		defer cancel()
-		return struct{}{}, try(ctx)
-	}, backoff.WithMaxElapsedTime(cfg.StartTimeout))
-	if err == nil {
-		return nil
-	}
-	if cause := ctx.Err(); cause != nil && errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return unavailable(err, fmt.Sprintf("%s at %s does not answer; start it, or correct %s", to.name, to.address, to.setting))
 }

@@ -29,7 +29,7 @@ type groupView struct {
 
 // Run lists the streams.
 func (c *streamCmd) Run(a *app) error {
-	s, err := a.open()
+	s, err := a.openRedis()
 	if err != nil {
 		return err
 	}

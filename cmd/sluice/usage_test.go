@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"sluice/internal/testkit"
 )
 
 // Each of these is refused before any server is asked: none is even set.
@@ -104,6 +106,36 @@ func TestServersAway(t *testing.T) {
 				t.Errorf("a secret is shown: %s", got.err)
 			}
 		})
+	}
+}
+
+// What is in Redis is shown while Postgres is away, which is when it matters.
+func TestStreamsAreShownWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	settings := []string{"DATABASE_URL=postgres://operator:hunter2@127.0.0.1:1/sluice", "REDIS_URL=" + testkit.PrivateRedis(t).URL()}
+	for _, command := range []string{"stream", "pending", "workers"} {
+		got := sluice(t, settings, command)
+		if got.code != 0 || got.out == "" || !strings.Contains(got.err, "Postgres does not answer") || strings.Contains(got.err, "hunter2") {
+			t.Errorf("%s: got %+v, want the listing and a note", command, got)
+		}
+	}
+	sluice(t, append(settings, "START_TIMEOUT=300ms"), "audit").mustRefuse(t, 1, "Postgres", "does not answer")
+}
+
+// dev refuses wrong settings before it starts anything.
+func TestDevWithWrongSettings(t *testing.T) {
+	t.Parallel()
+	got := sluice(t, []string{"LOG_LEVEL=loud", "LOCK_TTL=1s"}, "dev")
+	if got.code != 2 || !strings.Contains(got.err, "LOG_LEVEL") || !strings.Contains(got.err, "LOCK_TTL") || strings.Contains(got.out, "starting") {
+		t.Errorf("got %+v, want both refused at once", got)
+	}
+	got = sluice(t, nil, "dev", "--http-addr", "0.0.0.0:0")
+	if got.code != 1 || !strings.Contains(got.err, "AUTH_MODE=dev") {
+		t.Errorf("got %+v, want the API's own words", got)
+	}
+	got = sluice(t, []string{"SLUICE_REDIS_SERVER=/nowhere"}, "dev")
+	if got.code != 1 || !strings.Contains(got.err, "SLUICE_REDIS_SERVER") || strings.Count(got.err, "\n") != 1 {
+		t.Errorf("got %+v, want one sentence about the server that is missing", got)
 	}
 }
 

@@ -16,6 +16,6 @@ func (c *versionCmd) Run(a *app) error {
 			Go      string `json:"go"`
 		}{process.BuildVersion(), runtime.Version()})
 	}
-	say(a.out, "sluice %s (%s, %s/%s)", process.BuildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	sayf(a.out, "sluice %s (%s, %s/%s)", process.BuildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,7 +29,7 @@ type workerView struct {
 
 // Run lists the workers.
 func (c *workersCmd) Run(a *app) error {
-	s, err := a.open()
+	s, err := a.openRedis()
 	if err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func (c *workersCmd) Run(a *app) error {
 		return a.printJSON(views)
 	}
 	if len(views) == 0 {
-		say(a.out, "No worker has joined yet; start one: orders wait in the stream until then.")
+		sayf(a.out, "No worker has joined yet; start one: orders wait in the stream until then.")
 		return nil
 	}
 	t := table.New("WORKER", "STATE", ">PENDING", ">PARTITIONS", "STARTED", "IDLE")
@@ -77,11 +76,11 @@ func adviseOnDead(a *app, views []workerView) {
 	}
 	switch {
 	case orders > 0 && alive > 0:
-		say(a.out, "%s orders are in the hands of dead workers; the living ones take them over within seconds.", table.Number(orders))
+		sayf(a.out, "%s orders are in the hands of dead workers; the living ones take them over within seconds.", table.Number(orders))
 	case orders > 0:
-		say(a.out, "%s orders are in the hands of dead workers and nobody is there to take them over: start a worker.", table.Number(orders))
+		sayf(a.out, "%s orders are in the hands of dead workers and nobody is there to take them over: start a worker.", table.Number(orders))
 	case dead > 0:
-		say(a.out, "Dead workers without orders are removed by the living ones.")
+		sayf(a.out, "Dead workers without orders are removed by the living ones.")
 	}
 }
 
@@ -147,29 +146,4 @@ func (s *stores) beating(ctx context.Context) (map[string]*workerView, error) {
 		byName[v.Name] = v
 	}
 	return byName, nil
-}
-
-// scanPage is how many keys Redis looks at in one step: some 100 µs.
-const scanPage = 1000
-
-// scan finds keys by looking at all of them, step by step, on every server of a cluster. There are few: some for each sale
-// and worker, and a lock for each order in work.
-func (s *stores) scan(ctx context.Context, pattern string) ([]string, error) {
-	var mu sync.Mutex // protects found: a cluster's servers are asked at once
-	var found []string
-	one := func(ctx context.Context, server redis.Cmdable) error {
-		keys := server.Scan(ctx, 0, pattern, scanPage).Iterator()
-		for keys.Next(ctx) {
-			mu.Lock()
-			found = append(found, keys.Val())
-			mu.Unlock()
-		}
-		return keys.Err()
-	}
-	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
-		err := cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error { return one(ctx, server) })
-		return found, err
-	}
-	err := one(ctx, s.redis)
-	return found, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"sluice/db"
 	"sluice/internal/config"
 	"sluice/internal/localservers"
+	"sluice/pipeline"
 )
 
 // MaxWorkers bounds the workers of a crew: more of them share the same processors.
@@ -51,16 +53,20 @@ func Start(ctx context.Context, o Options, say func(step string)) (*Crew, error)
 }
 
 func (c *Crew) start(ctx context.Context, o Options, say func(string)) error {
+	// Before anything is started: what the members would refuse is told at once.
+	if _, err := settingsOf(append(slices.Clone(o.Environ), "DATABASE_URL=postgres://later", "REDIS_URL=redis://later")); err != nil {
+		return err
+	}
 	say("servers")
 	servers, err := localservers.Start(ctx)
 	if err != nil {
 		return err
 	}
 	c.Servers = servers
-	c.environ = append(o.Environ,
+	c.environ = append(slices.Clone(o.Environ),
 		"DATABASE_URL="+servers.Postgres.URL(), "REDIS_URL="+servers.Redis.URL(), "DURABILITY=fsync",
 		"AUTH_MODE=dev", "LOG_FORMAT=json")
-	if c.Config, err = config.Load(config.CLI, nil, lookup(c.environ), io.Discard); err != nil {
+	if c.Config, err = settingsOf(c.environ); err != nil {
 		return err
 	}
 	say("schema")
@@ -150,6 +156,15 @@ func (m *Member) stop(ctx context.Context) error {
 		return fmt.Errorf("stop %s: %w", m.Name, err)
 	}
 	return nil
+}
+
+// settingsOf reads the settings in an environment. Its error is KindInvalid and names all that are wrong.
+func settingsOf(environ []string) (config.Config, error) {
+	cfg, err := config.Load(config.CLI, nil, lookup(environ), io.Discard)
+	if err != nil {
+		return cfg, pipeline.Errorf(pipeline.KindInvalid, "these settings are wrong: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return cfg, nil
 }
 
 // lookup makes a getenv of an environment; of two lines with one name the later one counts, as it does for a process.

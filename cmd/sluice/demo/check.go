@@ -21,7 +21,7 @@ type culprits struct {
 	examples []string
 }
 
-func (c *culprits) add(format string, args ...any) {
+func (c *culprits) addf(format string, args ...any) {
 	c.n++
 	if len(c.examples) < maxExamples {
 		c.examples = append(c.examples, fmt.Sprintf(format, args...))
@@ -69,12 +69,12 @@ func everyAcceptIsARow(owners map[string]int, rows []row) Check {
 		found[r.ID]++
 		buyer, told := owners[r.ID]
 		if told && (!r.live() || r.Quantity != 1 || r.UserID != (ask{buyer: buyer}).user()) {
-			wrong.add("order %s is %d units for %s, %s", r.ID, r.Quantity, r.UserID, r.Status)
+			wrong.addf("order %s is %d units for %s, %s", r.ID, r.Quantity, r.UserID, r.Status)
 		}
 	}
 	for id := range owners {
 		if found[id] != 1 {
-			wrong.add("order %s was accepted and has %d rows", id, found[id])
+			wrong.addf("order %s was accepted and has %d rows", id, found[id])
 		}
 	}
 	return wrong.check("every 202 is exactly one order", fmt.Sprintf("%d accepted, %d found", len(owners), len(owners)))
@@ -84,7 +84,7 @@ func everyRowWasAccepted(owners map[string]int, rows []row) Check {
 	var wrong culprits
 	for i := range rows {
 		if _, told := owners[rows[i].ID]; !told {
-			wrong.add("nobody was told of order %s of %s", rows[i].ID, rows[i].UserID)
+			wrong.addf("nobody was told of order %s of %s", rows[i].ID, rows[i].UserID)
 		}
 	}
 	return wrong.check("no order without a 202", fmt.Sprintf("%d orders, 0 strangers", len(rows)))
@@ -111,12 +111,12 @@ func onePerBuyer(h *history, rows []row) Check {
 	}
 	for user, n := range orders {
 		if n != 1 {
-			wrong.add("%s has %d orders", user, n)
+			wrong.addf("%s has %d orders", user, n)
 		}
 	}
 	for buyer := range h.buyers {
 		if n := len(h.buyers[buyer].orders); n > 1 {
-			wrong.add("%s was told of %d orders", (ask{buyer: buyer}).user(), n)
+			wrong.addf("%s was told of %d orders", (ask{buyer: buyer}).user(), n)
 		}
 	}
 	return wrong.check("one order per buyer", fmt.Sprintf("%d buyers with one", len(orders)))
@@ -129,7 +129,7 @@ func sameAnswer(h *history) Check {
 		m := &h.buyers[buyer]
 		for _, id := range m.named {
 			if len(m.orders) != 1 || m.orders[0] != id {
-				wrong.add("%s was told to have order %s, and was accepted with %v", (ask{buyer: buyer}).user(), id, m.orders)
+				wrong.addf("%s was told to have order %s, and was accepted with %v", (ask{buyer: buyer}).user(), id, m.orders)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func noContradiction(h *history) Check {
 	var wrong culprits
 	for buyer := range h.buyers {
 		if m := &h.buyers[buyer]; m.soldOut && len(m.orders) > 0 {
-			wrong.add("%s has order %s and was told sold-out", (ask{buyer: buyer}).user(), m.orders[0])
+			wrong.addf("%s has order %s and was told sold-out", (ask{buyer: buyer}).user(), m.orders[0])
 		}
 	}
 	return wrong.check("nobody with an order was told sold-out", fmt.Sprintf("%d times sold-out", h.codes[codeSoldOut]))
@@ -152,16 +152,16 @@ func noContradiction(h *history) Check {
 func everyoneKnows(h *history) Check {
 	var wrong culprits
 	for _, text := range h.strange {
-		wrong.add("%s", text)
+		wrong.addf("%s", text)
 	}
 	wrong.n += h.odd - len(h.strange)
 	for buyer := range h.buyers {
 		if keys := h.buyers[buyer].openKeys; len(keys) > 0 {
-			wrong.add("%s never learned what became of a request", (ask{buyer: buyer}).user())
+			wrong.addf("%s never learned what became of a request", (ask{buyer: buyer}).user())
 		}
 	}
 	if h.weak > 0 {
-		wrong.add("%d receipts did not promise fsync", h.weak)
+		wrong.addf("%d receipts did not promise fsync", h.weak)
 	}
 	return wrong.check("every question was answered", fmt.Sprintf("%d answers, %d asked again after giving up", len(h.latencies), h.abandoned))
 }

@@ -73,7 +73,7 @@ func (s *show) play(ctx context.Context) error {
 
 // prove compares what buyers were told with what Postgres holds, and audits.
 func (s *show) prove(ctx context.Context) (*Result, error) {
-	s.voice.chapter("The proof: what %s buyers were told, against what Postgres holds", number(s.opts.Buyers))
+	s.voice.chapterf("The proof: what %s buyers were told, against what Postgres holds", number(s.opts.Buyers))
 	rows, err := s.ledger.rows(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the orders: %w", err)

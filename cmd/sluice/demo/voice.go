@@ -37,16 +37,16 @@ func newVoice(out io.Writer) *voice {
 	return v
 }
 
-// chapter begins a new part of the story.
-func (v *voice) chapter(format string, args ...any) {
+// chapterf begins a new part of the story.
+func (v *voice) chapterf(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.step++
 	v.line(fmt.Sprintf("%d. %s", v.step, fmt.Sprintf(format, args...)))
 }
 
-// note tells something that has happened.
-func (v *voice) note(format string, args ...any) {
+// notef tells something that has happened.
+func (v *voice) notef(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.line("   " + fmt.Sprintf(format, args...))
@@ -89,13 +89,13 @@ func (v *voice) watch(picture func() string) (stop func()) {
 	return func() {
 		close(done)
 		watching.Wait()
-		v.note("%s", picture())
+		v.notef("%s", picture())
 	}
 }
 
 func (v *voice) show(picture string) {
 	if v.terminal == nil {
-		v.note("%s", picture)
+		v.notef("%s", picture)
 		return
 	}
 	v.mu.Lock()

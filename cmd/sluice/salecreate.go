@@ -1,0 +1,64 @@
+package main
+
+import (
+	"time"
+
+	"sluice/pipeline"
+)
+
+type saleCreate struct {
+	ID            string        `name:"id" required:"" placeholder:"ID" help:"1 to 64 characters of a-z, 0-9 and '-', not starting with '-'."`
+	Title         string        `placeholder:"TEXT" help:"What is sold; default: the id."`
+	Stock         int64         `required:"" placeholder:"UNITS" help:"Units for sale, 1 to 2147483648."`
+	MaxQuantity   int           `default:"1" placeholder:"UNITS" help:"Most units in one order; default 1."`
+	Opens         string        `default:"now" placeholder:"TIME" help:"now, +1h or RFC 3339; default now. Redis' clock decides."`
+	Closes        string        `default:"+1h" placeholder:"TIME" help:"now, +1h or RFC 3339; default +1h."`
+	PaymentWindow time.Duration `default:"15m" placeholder:"TIME" help:"How long a buyer has to pay; 0: no payment is asked for. Default 15m."`
+}
+
+// Run creates the sale.
+func (c *saleCreate) Run(a *app) error {
+	// First by our own clock: what can't be right needs no server to be refused.
+	if _, err := c.sale(time.Now()); err != nil {
+		return err
+	}
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	now, err := s.now(a.ctx)
+	if err != nil {
+		return err
+	}
+	sale, err := c.sale(now)
+	if err != nil {
+		return err
+	}
+	if err := s.fixPartitions(a.ctx); err != nil {
+		return err
+	}
+	if err := a.publisher(s).Create(a.ctx, sale); err != nil {
+		return advise(err, pipeline.KindConflict, "choose another --id")
+	}
+	return a.printSale(s, sale, "created")
+}
+
+func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
+	opens, err := when(c.Opens, now)
+	if err != nil {
+		return nil, err
+	}
+	closes, err := when(c.Closes, now)
+	if err != nil {
+		return nil, err
+	}
+	sale := &pipeline.Sale{
+		ID: c.ID, Title: c.Title, Total: c.Stock, MaxQuantity: c.MaxQuantity,
+		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow,
+	}
+	if sale.Title == "" {
+		sale.Title = c.ID
+	}
+	return sale, sale.Validate()
+}

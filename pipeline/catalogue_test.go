@@ -1,0 +1,287 @@
+package pipeline_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/db"
+	"sluice/internal/faultnet"
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+)
+
+// catalogueRig is a rig without a sale whose catalogue reaches Postgres through a bad network.
+type catalogueRig struct {
+	*rig
+	proxy     *faultnet.Proxy
+	catalogue *pipeline.Catalogue
+}
+
+func newCatalogueRig(t *testing.T) *catalogueRig {
+	t.Helper()
+	r := newRig(t, rigOptions{NoSale: true})
+	proxy := through(t, withoutTLS(t, r.opts.DatabaseURL))
+	return &catalogueRig{r, proxy, pipeline.NewCatalogue(r.openStore(proxy.URL()), r.log)}
+}
+
+func (r *rig) openStore(url string) *db.Store {
+	r.Helper()
+	store, err := db.Open(r.ctx(), url, db.Options{MaxConns: 2 * pipeline.CatalogueLookups})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(store.Close)
+	return store
+}
+
+// withoutTLS makes sure that a proxy can read along.
+func withoutTLS(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("sslmode", "disable")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// run keeps the catalogue fresh until the test ends.
+func (r *catalogueRig) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.catalogue.Run(ctx)
+	}()
+	r.Cleanup(func() {
+		stop()
+		<-done
+	})
+}
+
+// refreshLimit is how long the catalogue may take to notice a change: its second, and more for a busy machine.
+const refreshLimit = 10 * time.Second
+
+func TestTheCatalogueKnowsEverySale(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	want := r.createSale(pipeline.Sale{ID: "drop-1"})
+	if err := r.catalogue.Load(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.proxy.Cut() // from here on it is memory
+	got, err := r.catalogue.Get(r.ctx(), "drop-1")
+	if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", *want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for _, id := range []string{"", "Drop", "drop 1", "{p01}", "a\x00", strings.Repeat("a", 65)} {
+		_, err := r.catalogue.Get(r.ctx(), id)
+		wantKind(t, err, pipeline.KindNotFound) // no sale has such an id: nobody needs to be asked
+	}
+	_, err = r.catalogue.Get(r.ctx(), "drop-2")
+	wantKind(t, err, pipeline.KindUnavailable) // there may be one
+}
+
+func TestASaleIsFoundBeforeTheCatalogueIsRefreshed(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	r.createSale(pipeline.Sale{ID: "drop-1"})
+	for range 2 {
+		if sale, err := r.catalogue.Get(r.ctx(), "drop-1"); err != nil || sale.ID != "drop-1" {
+			t.Fatalf("got %v, %v", sale, err)
+		}
+		r.proxy.Cut() // the second time it is known
+	}
+}
+
+func TestAnUnknownSaleIsRememberedForAMoment(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	_, err := r.catalogue.Get(r.ctx(), "drop-1")
+	asked := time.Now()
+	wantKind(t, err, pipeline.KindNotFound)
+	r.proxy.Cut()
+	_, err = r.catalogue.Get(r.ctx(), "drop-1")
+	if time.Since(asked) < time.Second/2 {
+		wantKind(t, err, pipeline.KindNotFound)
+	}
+	r.proxy.Heal()
+	r.createSale(pipeline.Sale{ID: "drop-1"})
+	testkit.Eventually(t, refreshLimit, "the sale to be found", func() bool {
+		_, err := r.catalogue.Get(r.ctx(), "drop-1")
+		return err == nil
+	})
+}
+
+func TestTheCatalogueFollowsChanges(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	r.createSale(pipeline.Sale{ID: "old"})
+	if err := r.catalogue.Load(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.run()
+	if _, err := r.catalogue.Get(r.ctx(), "new"); pipeline.KindOf(err) != pipeline.KindNotFound {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	paused := pipeline.SalePaused
+	if _, err := r.publisher.Change(r.ctx(), "old", "test", pipeline.SaleChange{State: &paused, AddStock: 5}); err != nil {
+		t.Fatal(err)
+	}
+	r.createSale(pipeline.Sale{ID: "new"})
+	testkit.Eventually(t, refreshLimit, "the change and the new sale", func() bool {
+		old, err := r.catalogue.Get(r.ctx(), "old")
+		return err == nil && old.State == paused && old.Total == 105 && old.Version == 2 && len(r.catalogue.List(time.Now(), 10)) == 2
+	})
+	t.Logf("known after %s", time.Since(began))
+}
+
+func TestTheCatalogueAnswersWhilePostgresIsAway(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivatePostgres(t)
+	r := newRig(t, rigOptions{DatabaseURL: server.URL()})
+	c := &catalogueRig{r, nil, pipeline.NewCatalogue(r.openStore(server.URL()), r.log)}
+	if err := c.catalogue.Load(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	c.run()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	away := time.Now()
+	testkit.Eventually(t, refreshLimit, "a refresh to fail", func() bool { return time.Since(away) > 1200*time.Millisecond })
+	if sale, err := c.catalogue.Get(r.ctx(), r.sale.ID); err != nil || sale.ID != r.sale.ID {
+		t.Errorf("a known sale: got %v, %v", sale, err)
+	}
+	if listed := c.catalogue.List(time.Now(), 10); len(listed) != 1 {
+		t.Errorf("listed %d sales, want 1", len(listed))
+	}
+	_, err := c.catalogue.Get(r.ctx(), "other")
+	wantKind(t, err, pipeline.KindUnavailable)
+	if err := server.Restart(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	closed := pipeline.SaleClosed
+	testkit.Eventually(t, callLimit, "Postgres to take a change again", func() bool {
+		_, err := r.store.ChangeSale(r.ctx(), r.sale.ID, "test", pipeline.SaleChange{State: &closed})
+		return err == nil
+	})
+	testkit.Eventually(t, callLimit, "the catalogue to follow again", func() bool {
+		sale, err := c.catalogue.Get(r.ctx(), r.sale.ID)
+		return err == nil && sale.State == closed
+	})
+}
+
+func TestGuessingIDsCostsFewLookUps(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	if _, err := r.catalogue.Get(r.ctx(), "warm-up"); pipeline.KindOf(err) != pipeline.KindNotFound {
+		t.Fatal(err)
+	}
+	r.proxy.Freeze()
+	type answer struct {
+		id  string
+		err error
+	}
+	answers := make(chan answer, 100)
+	get := func(ctx context.Context, id string) {
+		_, err := r.catalogue.Get(ctx, id)
+		answers <- answer{id, err}
+	}
+	for i := range pipeline.CatalogueLookups {
+		for range 3 { // buyers of one sale share a look-up
+			go get(r.ctx(), fmt.Sprintf("drop-%d", i))
+		}
+	}
+	testkit.Eventually(t, callLimit, "all look-ups to be under way", func() bool {
+		return r.catalogue.LookingUp() == pipeline.CatalogueLookups
+	})
+	_, err := r.catalogue.Get(r.ctx(), "one-too-many")
+	wantKind(t, err, pipeline.KindOverloaded)
+	leaving, leave := context.WithCancel(context.Background())
+	leave()
+	_, err = r.catalogue.Get(leaving, "drop-0")
+	wantKind(t, err, pipeline.KindUnavailable)
+	r.proxy.Thaw()
+	for range 3 * pipeline.CatalogueLookups {
+		if a := <-answers; pipeline.KindOf(a.err) != pipeline.KindNotFound {
+			t.Errorf("%s: got %v, want it not found", a.id, a.err)
+		}
+	}
+	_, err = r.catalogue.Get(r.ctx(), "one-too-many")
+	wantKind(t, err, pipeline.KindNotFound)
+}
+
+func TestAFrozenPostgresHoldsNobodyUpForLong(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	r.proxy.Freeze()
+	ctx, cancel := context.WithTimeout(r.ctx(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := r.catalogue.Get(ctx, "drop-1")
+	wantKind(t, err, pipeline.KindUnavailable)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the answer took %s", took)
+	}
+}
+
+func TestTheListOfSales(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	now := time.Now().Truncate(time.Second)
+	for id, window := range map[string][2]time.Duration{
+		"b-later": {time.Hour, 2 * time.Hour}, "c-now": {-time.Hour, time.Hour}, "a-now": {-time.Hour, time.Hour},
+		"gone": {-48 * time.Hour, -24 * time.Hour}, "just-over": {-48 * time.Hour, -24*time.Hour + time.Minute},
+	} {
+		r.createSale(pipeline.Sale{ID: id, OpensAt: now.Add(window[0]), ClosesAt: now.Add(window[1])})
+	}
+	if err := r.catalogue.Load(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	list := func(limit int) (ids []string) {
+		for _, sale := range r.catalogue.List(now, limit) {
+			ids = append(ids, sale.ID)
+		}
+		return ids
+	}
+	want := []string{"just-over", "a-now", "c-now", "b-later"}
+	if got := list(10); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := list(2); !slices.Equal(got, want[:2]) {
+		t.Errorf("got %v, want %v", got, want[:2])
+	}
+	if sale, err := r.catalogue.Get(r.ctx(), "gone"); err != nil || sale.ID != "gone" {
+		t.Errorf("a sale that is not listed any more: got %v, %v", sale, err)
+	}
+}
+
+func TestTheCatalogueIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newCatalogueRig(t)
+	const extra = 50
+	r.exec(pipeline.CatalogueLimit+extra, `
+		insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions)
+		select 'drop-' || i, 'A thing', 1, 1, now(), now() + interval '1 hour', interval '0', 'active', '{0}'
+		from generate_series(1, $1::int) i`, pipeline.CatalogueLimit+extra)
+	if err := r.catalogue.Load(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * extra { // whichever are not in memory are looked up
+		if _, err := r.catalogue.Get(r.ctx(), fmt.Sprintf("drop-%d", pipeline.CatalogueLimit+extra-i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(r.catalogue.List(time.Now(), 2*pipeline.CatalogueLimit)); got != pipeline.CatalogueLimit {
+		t.Errorf("got %d sales in memory, want %d", got, pipeline.CatalogueLimit)
+	}
+}

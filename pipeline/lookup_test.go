@@ -1,0 +1,221 @@
+package pipeline_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sluice/internal/faultnet"
+	"sluice/internal/testkit"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// lookupRig is a rig whose look-ups reach both stores through bad networks.
+type lookupRig struct {
+	*rig
+	lookup          *pipeline.Lookup
+	redis, postgres *faultnet.Proxy
+}
+
+func newLookupRig(t *testing.T, sale pipeline.Sale) *lookupRig {
+	t.Helper()
+	r := newRig(t, rigOptions{Sale: sale})
+	l := &lookupRig{rig: r, redis: through(t, redisURL(r)), postgres: through(t, withoutTLS(t, r.opts.DatabaseURL))}
+	l.lookup = pipeline.NewLookup(testkit.Client(t, l.redis.URL()), r.keys, r.openStore(l.postgres.URL()))
+	return l
+}
+
+// both asks for an order by its id, and for the buyer's.
+func (r *lookupRig) both(user, orderID string) (byID, mine pipeline.Order, errs [2]error) {
+	byID, errs[0] = r.lookup.Order(r.ctx(), r.sale, user, orderID)
+	mine, errs[1] = r.lookup.Mine(r.ctx(), r.sale, user)
+	return byID, mine, errs
+}
+
+// wantBoth expects the order both ways, with this status.
+func (r *lookupRig) wantBoth(user string, want pipeline.Receipt, status pipeline.OrderStatus) {
+	r.Helper()
+	byID, mine, errs := r.both(user, want.OrderID)
+	for i, got := range []pipeline.Order{byID, mine} {
+		if errs[i] != nil {
+			r.Errorf("%s %s: %v", [2]string{"by id", "mine"}[i], status, errs[i])
+			continue
+		}
+		if got.SaleID != want.SaleID || got.ID != want.OrderID || got.Number != want.Number || got.UserID != user ||
+			got.Quantity != want.Quantity || !got.AcceptedAt.Equal(want.AcceptedAt) || got.Status != status {
+			r.Errorf("%s: got %+v, want %s and %+v", [2]string{"by id", "mine"}[i], got, status, want)
+		}
+		if queued := status == pipeline.StatusQueued; queued != got.PersistedAt.IsZero() {
+			r.Errorf("%s: persisted at %s, status %s", [2]string{"by id", "mine"}[i], got.PersistedAt, status)
+		}
+	}
+}
+
+func (r *lookupRig) wantNeither(user, orderID string, kind pipeline.Kind) {
+	r.Helper()
+	_, _, errs := r.both(user, orderID)
+	for i, err := range errs {
+		if pipeline.KindOf(err) != kind {
+			r.Errorf("%s: got %v, want %s", [2]string{"by id", "mine"}[i], err, kind)
+		}
+	}
+}
+
+// end closes an order in Postgres, as an expiry does, without giving its slot back.
+func (r *rig) end(orderID string) {
+	r.Helper()
+	r.exec(1, `
+		with closed as (
+			update orders set status = 'expired', closed_at = now() where id = $1 and status = 'awaiting_payment'
+			returning sale_id, id, sequence, user_id, quantity, partition
+		), uncounted as (
+			update sales s set sold = s.sold - c.quantity from closed c where s.id = c.sale_id
+		)
+		insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
+		select sale_id, id, sequence, user_id, quantity, partition, 'expired' from closed`, orderID)
+}
+
+// release gives an ended order's stock and slot back, and expects it to have held them.
+func (r *rig) release(user, orderID string) {
+	r.Helper()
+	p := r.sale.PartitionOf(user)
+	keys := lua.ReleaseKeys{Sale: r.keys.Sale(p, r.sale.ID), Buyers: r.keys.Buyers(p, r.sale.ID)}
+	released, err := lua.Release(r.ctx(), r.rdb, keys, []lua.ReleaseItem{{UserID: user, OrderID: orderID}})
+	if err != nil || !released[0] {
+		r.Fatalf("release the order of %s: %v, %v", user, released, err)
+	}
+}
+
+func TestAnOrderIsFoundWhereverItIs(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{PaymentWindow: time.Hour})
+	first := r.admit("ann", 2)
+	r.wantBoth("ann", first, pipeline.StatusQueued)
+	r.persist(r.events(r.sale)...)
+	r.wantBoth("ann", first, pipeline.StatusAwaitingPayment)
+	r.end(first.OrderID)
+	r.wantBoth("ann", first, pipeline.StatusExpired) // although its slot is not given back yet
+	r.release("ann", first.OrderID)
+	r.wantBoth("ann", first, pipeline.StatusExpired)
+
+	second := r.admit("ann", 1)
+	r.wantBoth("ann", second, pipeline.StatusQueued)
+	if got, err := r.lookup.Order(r.ctx(), r.sale, "ann", first.OrderID); err != nil || got.Status != pipeline.StatusExpired {
+		t.Errorf("the first order: got %+v, %v", got, err)
+	}
+	r.persist(r.events(r.sale)...)
+	r.wantBoth("ann", second, pipeline.StatusAwaitingPayment)
+}
+
+func TestSomebodyElsesOrderIsNotFound(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{})
+	anns, bobs := r.admit("ann", 1), r.admit("bob", 1)
+	for _, state := range []string{"queued", "persisted"} {
+		for user, orderID := range map[string]string{"ann": bobs.OrderID, "bob": anns.OrderID, "cat": anns.OrderID} {
+			_, err := r.lookup.Order(r.ctx(), r.sale, user, orderID)
+			if pipeline.KindOf(err) != pipeline.KindNotFound {
+				t.Errorf("%s: %s asks for somebody else's order: got %v", state, user, err)
+			}
+		}
+		r.wantNeither("cat", uuid.NewString(), pipeline.KindNotFound)
+		for _, id := range []string{"", "x", "{p01}", "\x00"} {
+			_, err := r.lookup.Order(r.ctx(), r.sale, "cat", id)
+			if pipeline.KindOf(err) != pipeline.KindNotFound {
+				t.Errorf("%s: order %q: got %v", state, id, err)
+			}
+		}
+		if state == "queued" {
+			r.persist(r.events(r.sale)...)
+		}
+	}
+	other := r.createSale(pipeline.Sale{ID: "other"})
+	if _, err := r.lookup.Order(r.ctx(), other, "ann", anns.OrderID); pipeline.KindOf(err) != pipeline.KindNotFound {
+		t.Errorf("in another sale: got %v", err)
+	}
+}
+
+// What one store alone does not know for certain is neither told nor denied.
+func TestLookingUpWhilePostgresIsAway(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{})
+	order := r.admit("ann", 1)
+	r.postgres.Cut()
+	r.wantNeither("ann", order.OrderID, pipeline.KindUnavailable) // the row may be there already
+	r.wantNeither("bob", order.OrderID, pipeline.KindUnavailable)
+	r.postgres.Heal()
+	testkit.Eventually(t, callLimit, "the pool to recover", func() bool {
+		_, err := r.lookup.Mine(r.ctx(), r.sale, "ann")
+		return err == nil
+	})
+	r.wantBoth("ann", order, pipeline.StatusQueued)
+}
+
+func TestLookingUpWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{PaymentWindow: time.Hour})
+	live, ended := r.admit("ann", 1), r.admit("bob", 1)
+	r.persist(r.events(r.sale)...)
+	r.end(ended.OrderID)
+	queued := r.admit("cat", 1)
+	for name, fault := range map[string]func(){"cut": r.redis.Cut, "frozen": r.redis.Freeze} {
+		fault()
+		together(4, func(i int) { // each waits for Redis as long as it may
+			switch i {
+			case 0:
+				byID, mine, errs := r.both("ann", live.OrderID)
+				if errs != [2]error{} || byID.ID != live.OrderID || mine.ID != live.OrderID {
+					t.Errorf("%s: a live order that Postgres has: got %+v, %+v, %v", name, byID, mine, errs)
+				}
+			case 1:
+				if got, err := r.lookup.Order(r.ctx(), r.sale, "bob", ended.OrderID); err != nil || got.Status != pipeline.StatusExpired {
+					t.Errorf("%s: an ended order by its id: got %+v, %v", name, got, err)
+				}
+			case 2:
+				if got, err := r.lookup.Mine(r.ctx(), r.sale, "bob"); pipeline.KindOf(err) != pipeline.KindUnavailable {
+					t.Errorf("%s: there may be a newer order in the stream: got %+v, %v", name, got, err)
+				}
+			case 3:
+				r.wantNeither("cat", queued.OrderID, pipeline.KindUnavailable)
+			}
+		})
+		r.redis.Heal()
+		r.redis.Thaw()
+	}
+	r.wantBoth("cat", queued, pipeline.StatusQueued)
+}
+
+func TestALookUpHasADeadline(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{})
+	order := r.admit("ann", 1)
+	r.redis.Freeze()
+	r.postgres.Freeze()
+	ctx, cancel := context.WithTimeout(r.ctx(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := r.lookup.Order(ctx, r.sale, "ann", order.OrderID)
+	wantKind(t, err, pipeline.KindUnavailable)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the caller's 100 ms took %s", took)
+	}
+	began = time.Now()
+	_, err = r.lookup.Order(r.ctx(), r.sale, "ann", order.OrderID)
+	wantKind(t, err, pipeline.KindUnavailable)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("a caller without a deadline waited %s", took)
+	}
+}
+
+func TestASlotThatCannotBeReadIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{})
+	order := r.admit("ann", 1)
+	if err := r.rdb.HSet(r.ctx(), r.keys.Buyers(r.sale.Partitions[0], r.sale.ID), "ann", "garbage").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantNeither("ann", order.OrderID, pipeline.KindUnavailable)
+}

@@ -1,0 +1,121 @@
+package pipeline_test
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+)
+
+func TestTheUsualRedisIsTrusted(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	rdb := testkit.Client(t, server.URL())
+	got, err := pipeline.Probe(t.Context(), rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pipeline.Features{
+		Version: got.Version, RunID: got.RunID, Policy: "noeviction", AppendOnly: true, AppendFsync: "always",
+	}
+	if got != want || got.Durability() != pipeline.DurabilityFsync {
+		t.Errorf("got %+v, durability %s, want %+v, fsync", got, got.Durability(), want)
+	}
+	if major, _, ok := strings.Cut(got.Version, "."); !ok || major == "" || len(got.RunID) != 40 {
+		t.Errorf("got version %q, run id %q", got.Version, got.RunID)
+	}
+	for _, level := range []pipeline.Durability{pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
+		if err := got.Require(level); err != nil {
+			t.Errorf("%s: %v", level, err)
+		}
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := pipeline.Probe(t.Context(), testkit.Client(t, server.URL()))
+	if err != nil || again.RunID == got.RunID {
+		t.Errorf("after a restart: run id %q, %v, want another than before", again.RunID, err)
+	}
+}
+
+func TestARedisThatCannotBeTrusted(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	rdb := testkit.Client(t, server.URL())
+	for _, test := range []struct {
+		name     string
+		settings []string // name, value, name, value, …
+		want     pipeline.Durability
+		refused  map[pipeline.Durability]string // what the message must name
+	}{
+		{
+			"may evict", []string{"maxmemory-policy", "allkeys-lru"}, pipeline.DurabilityFsync,
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "allkeys-lru", pipeline.DurabilityMemory: "allkeys-lru"},
+		},
+		{
+			"may evict what expires", []string{"maxmemory-policy", "volatile-ttl"}, pipeline.DurabilityFsync,
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "noeviction", pipeline.DurabilityMemory: "noeviction"},
+		},
+		{
+			"may lose a second", []string{"maxmemory-policy", "noeviction", "appendfsync", "everysec"}, pipeline.DurabilityMemory,
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "everysec"},
+		},
+		{
+			"writes nothing", []string{"appendfsync", "always", "appendonly", "no"}, pipeline.DurabilityMemory,
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "appendonly no"},
+		},
+	} {
+		for i := 0; i < len(test.settings); i += 2 {
+			if err := rdb.ConfigSet(t.Context(), test.settings[i], test.settings[i+1]).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		features, err := pipeline.Probe(t.Context(), rdb)
+		if err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if got := features.Durability(); got != test.want {
+			t.Errorf("%s: got durability %s, want %s", test.name, got, test.want)
+		}
+		for _, level := range []pipeline.Durability{pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
+			err, says := features.Require(level), test.refused[level]
+			switch {
+			case says == "" && err != nil:
+				t.Errorf("%s, DURABILITY=%s: %v", test.name, level, err)
+			case says != "" && (pipeline.KindOf(err) != pipeline.KindInvalid || !strings.Contains(err.Error(), says)):
+				t.Errorf("%s, DURABILITY=%s: got %v, want it refused for %q", test.name, level, err, says)
+			}
+		}
+	}
+}
+
+func TestARedisWithoutConfig(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t, `rename-command CONFIG ""`, "maxmemory-policy allkeys-random")
+	features, err := pipeline.Probe(t.Context(), testkit.Client(t, server.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if features.Policy != "allkeys-random" || !features.AppendOnly || features.AppendFsync != "" || features.RunID == "" {
+		t.Errorf("got %+v", features)
+	}
+	wantKind(t, features.Require(pipeline.DurabilityMemory), pipeline.KindInvalid) // INFO tells the policy all the same
+	features.Policy = "noeviction"
+	if err := features.Require(pipeline.DurabilityMemory); err != nil || features.Durability() != pipeline.DurabilityMemory {
+		t.Errorf("got %s, %v, want no more claimed than is known", features.Durability(), err)
+	}
+	err = features.Require(pipeline.DurabilityFsync)
+	wantKind(t, err, pipeline.KindInvalid)
+	if !strings.Contains(err.Error(), "CONFIG is forbidden") {
+		t.Errorf("the error does not say why fsync can't be confirmed: %v", err)
+	}
+}
+
+func TestARedisThatDoesNotAnswerTheProbe(t *testing.T) {
+	t.Parallel()
+	proxy := through(t, redisURL(&rig{T: t, rdb: testkit.Redis(t)}))
+	proxy.Cut()
+	_, err := pipeline.Probe(t.Context(), testkit.Client(t, proxy.URL()))
+	wantKind(t, err, pipeline.KindUnavailable)
+}
