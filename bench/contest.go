@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -78,6 +79,7 @@ func (c *contest) hold(ctx context.Context, site *Site) (Result, error) {
 	return c.result(rounds), nil
 }
 
+// measure gives one contestant its turn.
 func (c *contest) measure(ctx context.Context, site *Site, i, round int) (Work, error) {
 	who, share := &c.contestants[i], 1.0
 	if round == 0 {
@@ -88,34 +90,35 @@ func (c *contest) measure(ctx context.Context, site *Site, i, round int) (Work, 
 			return Work{}, err
 		}
 	}
-	stopProfile := func() error { return nil }
+	profile := ""
 	if i == c.profiled && round == site.opts.Rounds {
-		var err error
-		if stopProfile, err = startProfile(site.opts.Profile, c.name); err != nil {
-			return Work{}, err
-		}
+		profile = site.opts.Profile
 	}
+	work, err := who.onTheClock(ctx, site, profile, c.name)
+	if err != nil || who.check == nil {
+		return work, err
+	}
+	return work, who.check(ctx, &work)
+}
+
+// onTheClock runs a contestant between two looks at everybody's CPU time.
+func (w *contestant) onTheClock(ctx context.Context, site *Site, profile, contest string) (Work, error) {
 	runtime.GC() // what the last contestant left behind is not on this one's clock
+	stopProfile, err := startProfile(profile, contest)
+	if err != nil {
+		return Work{}, err
+	}
 	before, err := site.usage()
 	if err != nil {
-		return Work{}, err
+		return Work{}, errors.Join(err, stopProfile())
 	}
-	work, err := who.run(ctx)
+	work, err := w.run(ctx)
 	if err != nil {
-		return Work{}, err
+		return Work{}, errors.Join(err, stopProfile())
 	}
 	after, err := site.usage()
-	if err != nil {
-		return Work{}, err
-	}
 	work.CPU = after.since(before)
-	if err := stopProfile(); err != nil {
-		return Work{}, err
-	}
-	if who.check != nil {
-		return work, who.check(ctx, &work)
-	}
-	return work, nil
+	return work, errors.Join(err, stopProfile())
 }
 
 func (c *contest) result(rounds [][]Work) Result {

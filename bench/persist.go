@@ -141,7 +141,8 @@ func (h *harvest) worker(lanes int) contestant {
 
 // work starts a worker and returns when it has emptied the stream; stop ends it.
 func (h *harvest) work(ctx context.Context, lanes int) (Work, error) {
-	count := &countingStore{store: h.site.store, left: int64(len(h.now)), done: make(chan struct{})}
+	count := &countingStore{store: h.site.store, done: make(chan struct{})}
+	count.left.Store(int64(len(h.now)))
 	worker, err := pipeline.NewWorker(h.site.rdb, h.reader, keys, count,
 		pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.site.opts.Batch, Concurrency: lanes},
 		pipeline.NewMetrics(nil), h.site.log)
@@ -191,13 +192,13 @@ func (h *harvest) awaitEmpty(ctx context.Context, persisted <-chan struct{}) err
 // countingStore tells when the last of the events is committed.
 type countingStore struct {
 	store pipeline.OrderStore
-	left  int64 // atomic
+	left  atomic.Int64
 	done  chan struct{}
 }
 
 func (c *countingStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	outcomes, err := c.store.PersistOrders(ctx, events)
-	if err == nil && atomic.AddInt64(&c.left, -int64(len(events))) == 0 {
+	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)
 	}
 	return outcomes, err

@@ -47,7 +47,10 @@ type Site struct {
 }
 
 func openSite(ctx context.Context, opts Options) (*Site, error) {
-	s := &Site{opts: opts, load: loadAverage(), progress: newProgress(os.Stderr), log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	s := &Site{
+		opts: opts, load: loadAverage(), progress: newProgress(os.Stderr),
+		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -39,8 +39,8 @@ func ratioOf(of, against []Work) Spread {
 }
 
 // cpuRatioOf compares what two contestants cost in CPU time, of everybody who took part, and is told the same way round:
-// 0.5 is twice the cost. It is what the ratio of the rates would be if CPU time were all that counts, and it stays nearly the same on a
-// machine that has other things to do.
+// 0.5 is twice the cost. It is what the ratio of the rates would be if CPU time were all that counts, and it stays nearly
+// the same on a machine that has other things to do.
 func cpuRatioOf(of, against []Work) Spread {
 	ratios := make([]float64, len(of))
 	for i := range of {

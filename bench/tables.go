@@ -63,8 +63,9 @@ const worthTelling = 0.1
 
 func (p *printer) disturbance(r *Report) {
 	if cores := r.disturbance(); cores >= worthTelling {
-		p.line("Other programs kept %.1f of the %d cores busy during the run: rates are too low and their ratios blurred; what", cores, r.Machine.Cores)
-		p.line("holds are CPU times and the ratios by CPU time.")
+		p.line("Other programs kept %.1f of the %d cores busy during the run: rates are too low and their ratios blurred;",
+			cores, r.Machine.Cores)
+		p.line("what holds are CPU times and the ratios by CPU time.")
 	}
 }
 

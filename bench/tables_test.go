@@ -8,9 +8,10 @@ import (
 )
 
 func found() *Report {
+	cpu := Usage{Self: 50 * time.Millisecond, Redis: 10 * time.Millisecond, Machine: time.Second}
 	accepted := []Work{
-		{Count: 1000, Took: time.Second, CPU: Usage{Self: 50 * time.Millisecond, Redis: 10 * time.Millisecond, Machine: time.Second}, Batch: 25},
-		{Count: 3000, Took: time.Second, CPU: Usage{Self: 50 * time.Millisecond, Redis: 10 * time.Millisecond, Machine: time.Second}, Batch: 25},
+		{Count: 1000, Took: time.Second, CPU: cpu, Batch: 25},
+		{Count: 3000, Took: time.Second, CPU: cpu, Batch: 25},
 	}
 	answered := []Work{
 		{Count: 2000, Took: time.Second, CPU: Usage{Self: 50 * time.Millisecond, Machine: time.Second}},
@@ -30,7 +31,10 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	for _, want := range []string{"2,000", "ratio accepted / parse and answer  0.62  (0.50 to 0.75)", "batch", "limit of accepted: waiting", "Other programs kept 0.9 of the 2 cores"} {
+	for _, want := range []string{
+		"2,000", "batch", "ratio accepted / parse and answer  0.62  (0.50 to 0.75)", "limit of accepted: waiting",
+		"Other programs kept 0.9 of the 2 cores",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}

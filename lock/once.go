@@ -23,7 +23,8 @@ const earlyPart = 10
 //
 // What it guarantees, and what not:
 //   - fn's context ends (cause ErrLeaseLost) within nine tenths of the tick and before another node can begin, whatever
-//     the network does. An fn that stops with its context never overlaps another run.
+//     the network does. An fn that stops with its context overlaps no other run, unless its process is paused and goes
+//     on for an instant before its timer does.
 //   - When fn returns an error, the tick is given up at once, so that the next node that asks may try. A job that fails
 //     everywhere is then tried once per tick and node. The error is returned as it is.
 //   - When the node dies or fn panics, the tick stays taken: a job that kills its node must not walk through all nodes at

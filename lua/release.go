@@ -14,7 +14,8 @@ var releaseSource string
 
 var releaseScript = redis.NewScript(releaseSource)
 
-// MaxReleaseBatch bounds one Release. The server answers nobody else meanwhile: 1000 orders take it about a millisecond.
+// MaxReleaseBatch bounds one Release. The server answers nobody else meanwhile: 1000 orders take it one to two
+// milliseconds.
 const MaxReleaseBatch = 1000
 
 // ErrNotLoaded says that Redis does not hold the sale, so that nothing could be given back to it, and nothing was.

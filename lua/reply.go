@@ -2,8 +2,8 @@ package lua
 
 import "fmt"
 
-// A reply that does not have the shape its script's header promises means that a proxy, another version's script or a
-// bug answered. It is an error and never guessed at.
+// A reply without the shape that its script's header promises was not given by that script: a proxy answered, or another
+// build's script. It is an error and never guessed at.
 
 func replyArray(reply any, length int) ([]any, error) {
 	items, ok := reply.([]any)

@@ -34,7 +34,7 @@ type scripter struct {
 	args  []any
 }
 
-func (s *scripter) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+func (s *scripter) EvalSha(_ context.Context, _ string, keys []string, args ...any) *redis.Cmd {
 	s.keys, s.args = keys, args
 	return redis.NewCmdResult(s.reply, nil)
 }

@@ -14,8 +14,8 @@ var settleSource string
 
 var settleScript = redis.NewScript(settleSource)
 
-// MaxSettleBatch bounds one Settle. The server answers nobody else meanwhile: 1000 entries take it one to two
-// milliseconds.
+// MaxSettleBatch bounds one Settle. The server answers nobody else meanwhile: 1000 entries with their locks take it about
+// three milliseconds.
 const MaxSettleBatch = 1000
 
 // SettleItem is a stream entry whose order is committed in Postgres, and the lock under which it was persisted.

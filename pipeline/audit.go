@@ -26,7 +26,7 @@ type LedgerSource interface {
 }
 
 // AuditReport holds the numbers of one sale, in units unless they say otherwise. Drift and everything in Findings must be
-// zero and empty.
+// zero and empty. What was accepted while the audit looked is left out, rows in Postgres excepted.
 type AuditReport struct {
 	SaleID      string
 	Total       int64
@@ -40,11 +40,11 @@ type AuditReport struct {
 	Buyers      int64 // slots in Redis
 	StrayBuyers int64 // slots without a live order or an order in flight: buyers who are shut out for nothing
 	LostBuyers  int64 // live orders without a slot: buyers who could order twice
-	Exact       bool  // nothing was accepted or released while the audit looked
+	Exact       bool  // nothing was released or redefined while the audit looked; else Drift, StrayBuyers and LostBuyers prove nothing
 	Findings    []string
 }
 
-// Clean reports whether the sale's books are balanced.
+// Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.
 func (r *AuditReport) Clean() bool { return len(r.Findings) == 0 }
 
 // Auditor proves that not one unit was lost, sold twice or leaked (DESIGN section 2).
@@ -59,8 +59,9 @@ func NewAuditor(rdb redis.UniversalClient, keys Keys, ledger LedgerSource) *Audi
 	return &Auditor{rdb: rdb, keys: keys, ledger: ledger}
 }
 
-// Audit compares a sale's Redis with its Postgres. It looks again until nothing was accepted or released during a look; then
-// the report is exact, even though workers go on persisting. A sale that moves all the time gets an inexact report.
+// Audit compares a sale's Redis with its Postgres. It looks again until a look finds nothing and was not disturbed by a
+// release or a change of the sale; orders, and workers that persist them, don't disturb it. Where no look is undisturbed,
+// the report is not exact. When the context ends after the first look, what was seen until then is told.
 // Errors: KindUnavailable, KindNotLoaded.
 func (a *Auditor) Audit(ctx context.Context, sale *Sale) (*AuditReport, error) {
 	var report *AuditReport
@@ -68,12 +69,18 @@ func (a *Auditor) Audit(ctx context.Context, sale *Sale) (*AuditReport, error) {
 		if look > 0 {
 			sleep(ctx, auditPause)
 		}
-		var err error
-		if report, err = a.look(ctx, sale); err != nil {
+		next, err := a.look(ctx, sale)
+		if err != nil && report != nil && ctx.Err() != nil {
+			break
+		}
+		if err != nil {
 			return nil, err
 		}
-		// A finding in an exact look can only be a release between its two steps; it has passed a moment later.
-		if report.Exact && report.Clean() || ctx.Err() != nil {
+		if report == nil || next.Exact || !report.Exact { // a disturbed look does not outweigh a finding
+			report = next
+		}
+		// A finding in an exact look can only be a change on its way to Redis; it has passed a moment later.
+		if report.Exact && report.Clean() {
 			break
 		}
 	}
@@ -81,7 +88,8 @@ func (a *Auditor) Audit(ctx context.Context, sale *Sale) (*AuditReport, error) {
 }
 
 // look reads in the order in which an order travels: slots, stream, Postgres. An event that a worker persists meanwhile is
-// then seen in both places, and counted once, by its order id; it is never missed.
+// then seen in both places, and counted once, by its order id; it is never missed. Stock and accepts are read together, and
+// first: they are the instant that everything else is counted up to.
 func (a *Auditor) look(ctx context.Context, sale *Sale) (*AuditReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -97,7 +105,7 @@ func (a *Auditor) look(ctx context.Context, sale *Sale) (*AuditReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	books := newBooks(slots, events)
+	books := newBooks(before, slots, events)
 	ledger, err := a.ledger.Ledger(ctx, sale.ID, slices.Collect(maps.Keys(events)), books.live, books.unapplied)
 	if err != nil {
 		return nil, err
@@ -106,39 +114,67 @@ func (a *Auditor) look(ctx context.Context, sale *Sale) (*AuditReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := books.close(sale.ID, before, ledger)
-	report.Exact = before == after
-	return report, nil
+	return books.close(sale.ID, after, ledger), nil
 }
 
-// saleCounters is what Redis counts of a sale, summed over its partitions.
+// saleCounters is what Redis counts of a sale on one partition, all of it at one instant.
 type saleCounters struct{ stock, total, accepted, released, version int64 }
 
-func (a *Auditor) counters(ctx context.Context, sale *Sale) (saleCounters, error) {
+// partitionCounters are those of all of a sale's partitions.
+type partitionCounters map[Partition]saleCounters
+
+func (c partitionCounters) sum() saleCounters {
 	var sum saleCounters
+	for _, p := range c {
+		sum.stock += p.stock
+		sum.total += p.total
+		sum.accepted += p.accepted
+	}
+	return sum
+}
+
+// onlyAccepts reports whether nothing but accepts happened between two readings.
+func (c partitionCounters) onlyAccepts(later partitionCounters) bool {
+	for p, was := range c {
+		is := later[p]
+		if is.total != was.total || is.released != was.released || is.version != was.version || is.accepted < was.accepted {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Auditor) counters(ctx context.Context, sale *Sale) (partitionCounters, error) {
+	counters := make(partitionCounters, len(sale.Partitions))
 	for _, p := range sale.Partitions {
 		values, err := a.rdb.HMGet(ctx, a.keys.Sale(p, sale.ID), "stock", "total", "accepted", "released", "version").Result()
 		if err != nil {
-			return sum, Wrap(KindUnavailable, err, "Redis did not tell the sale's counters")
+			return nil, Wrap(KindUnavailable, err, "Redis did not tell the sale's counters")
 		}
-		for i, into := range []*int64{&sum.stock, &sum.total, &sum.accepted, &sum.released, &sum.version} {
+		var c saleCounters
+		for i, into := range []*int64{&c.stock, &c.total, &c.accepted, &c.released, &c.version} {
 			text, ok := values[i].(string)
 			if !ok {
-				return sum, Errorf(KindNotLoaded, "Redis does not hold sale %s on partition %s", sale.ID, p)
+				return nil, Errorf(KindNotLoaded, "Redis does not hold sale %s on partition %s", sale.ID, p)
 			}
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return sum, Wrap(KindUnavailable, err, "Redis holds a counter that is not a number")
+			if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
+				return nil, Wrap(KindUnavailable, err, "Redis holds a counter that is not a number")
 			}
-			*into += n
 		}
+		counters[p] = c
 	}
-	return sum, nil
+	return counters, nil
+}
+
+// placedSlot is a slot with the partition that holds it, where its sequence is counted.
+type placedSlot struct {
+	lua.Slot
+	partition Partition
 }
 
 // slots reads who holds a slot: user id → slot.
-func (a *Auditor) slots(ctx context.Context, sale *Sale) (map[string]lua.Slot, error) {
-	slots := map[string]lua.Slot{}
+func (a *Auditor) slots(ctx context.Context, sale *Sale) (map[string]placedSlot, error) {
+	slots := map[string]placedSlot{}
 	for _, p := range sale.Partitions {
 		var cursor uint64
 		for {
@@ -151,7 +187,7 @@ func (a *Auditor) slots(ctx context.Context, sale *Sale) (map[string]lua.Slot, e
 				if err != nil {
 					slot = lua.Slot{OrderID: "unreadable"}
 				}
-				slots[page[i]] = slot
+				slots[page[i]] = placedSlot{slot, p}
 			}
 			if cursor = next; cursor == 0 {
 				break
@@ -185,70 +221,124 @@ func (a *Auditor) events(ctx context.Context, sale *Sale) (map[string]Event, err
 	return events, nil
 }
 
-// books takes one sale's numbers together.
+// books takes one sale's numbers together, up to the accepts that Redis had counted when the look began.
 type books struct {
-	slots     map[string]lua.Slot
+	before    partitionCounters
+	slots     map[string]placedSlot
 	events    map[string]Event
 	matched   map[string]bool // users whose slot is accounted for
 	units     int64           // live in Postgres
 	releasing int64           // released in Postgres, and the slot is still there
 	lost      int64
+	// What Postgres holds of later accepts. As many as were accepted during the look, or lost by Redis: close tells.
+	laterLive, laterReleases []LedgerOrder
 }
 
-func newBooks(slots map[string]lua.Slot, events map[string]Event) *books {
-	return &books{slots: slots, events: events, matched: make(map[string]bool, len(slots))}
+func newBooks(before partitionCounters, slots map[string]placedSlot, events map[string]Event) *books {
+	return &books{before: before, slots: slots, events: events, matched: make(map[string]bool, len(slots))}
+}
+
+func (b *books) isLater(p Partition, sequence int64) bool {
+	was, ok := b.before[p]
+	return ok && sequence > was.accepted
 }
 
 func (b *books) live(o LedgerOrder) error {
-	b.units += int64(o.Quantity)
-	if b.slots[o.UserID].OrderID == o.OrderID {
-		b.matched[o.UserID] = true
-	} else {
-		b.lost++
+	if b.isLater(o.Partition, o.Sequence) {
+		b.laterLive = append(b.laterLive, o)
+		return nil
 	}
+	b.countLive(o)
 	return nil
 }
 
-// unapplied counts a release that Redis has not seen. Once the slot is gone it has, and only the mark in Postgres is late.
+func (b *books) countLive(o LedgerOrder) {
+	b.units += int64(o.Quantity)
+	b.match(o.UserID, o.OrderID)
+}
+
+// match accounts for the slot of a buyer's order, or for its absence.
+func (b *books) match(userID, orderID string) {
+	if b.slots[userID].OrderID == orderID {
+		b.matched[userID] = true
+	} else {
+		b.lost++
+	}
+}
+
 func (b *books) unapplied(o LedgerOrder) error {
+	if b.isLater(o.Partition, o.Sequence) {
+		b.laterReleases = append(b.laterReleases, o)
+		return nil
+	}
+	b.countRelease(o)
+	return nil
+}
+
+// countRelease counts a release that Redis has not seen. Once the slot is gone it has, and only the mark in Postgres is late.
+func (b *books) countRelease(o LedgerOrder) {
 	if b.slots[o.UserID].OrderID == o.OrderID {
 		b.releasing += int64(o.Quantity)
 		b.matched[o.UserID] = true
 	}
-	return nil
 }
 
-func (b *books) close(saleID string, redis saleCounters, ledger Ledger) *AuditReport {
-	var inFlight int64
+func (b *books) close(saleID string, after partitionCounters, ledger Ledger) *AuditReport {
+	// Accepted during the look: not of this report. Later than even the last count, Redis has lost it or never counted it.
+	meanwhile := func(p Partition, sequence int64) bool {
+		return b.isLater(p, sequence) && sequence <= after[p].accepted
+	}
+	for _, o := range b.laterLive {
+		if !meanwhile(o.Partition, o.Sequence) {
+			b.countLive(o)
+		}
+	}
+	for _, o := range b.laterReleases {
+		if !meanwhile(o.Partition, o.Sequence) {
+			b.countRelease(o)
+		}
+	}
+	var inFlight, buyers, stray int64
 	for id, e := range b.events {
-		if _, persisted := ledger.Known[id]; persisted {
+		if _, persisted := ledger.Known[id]; persisted || meanwhile(e.Partition, e.Sequence) {
 			continue
 		}
 		inFlight += int64(e.Quantity)
-		if b.slots[e.UserID].OrderID == id {
-			b.matched[e.UserID] = true
-		} else {
-			b.lost++
+		b.match(e.UserID, id)
+	}
+	for user, slot := range b.slots {
+		if meanwhile(slot.partition, slot.Sequence) {
+			continue
+		}
+		buyers++
+		if !b.matched[user] {
+			stray++
 		}
 	}
+	redis := b.before.sum()
 	r := &AuditReport{
 		SaleID: saleID, Total: ledger.Total, Stock: redis.stock, Live: b.units, InFlight: inFlight, Unapplied: b.releasing,
 		Drift:  ledger.Total - redis.stock - b.units - inFlight - b.releasing,
-		Orders: ledger.Orders, Accepted: redis.accepted, Buyers: int64(len(b.slots)),
-		StrayBuyers: int64(len(b.slots) - len(b.matched)), LostBuyers: b.lost,
+		Orders: ledger.Orders, Accepted: redis.accepted, Buyers: buyers, StrayBuyers: stray, LostBuyers: b.lost,
+		Exact: b.before.onlyAccepts(after),
 	}
+	r.find(redis, ledger)
+	return r
+}
+
+// find says what is wrong. A disturbed look says only what one store alone proves.
+func (r *AuditReport) find(redis saleCounters, ledger Ledger) {
 	found := func(broken bool, format string, args ...any) {
 		if broken {
 			r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
 		}
 	}
-	found(r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
-	found(r.Drift < 0, "%d units are sold twice", -r.Drift)
+	found(r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
+	found(r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
 	found(redis.stock < 0, "the stock in Redis is %d", redis.stock)
-	found(r.Live > r.Total, "%d units are in live orders, of %d in all", r.Live, r.Total)
-	found(ledger.Sold != r.Live, "Postgres counts %d units sold, its live orders hold %d", ledger.Sold, r.Live)
-	found(redis.total != ledger.Total, "the total is %d in Redis and %d in Postgres", redis.total, ledger.Total)
-	found(r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
-	found(r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
-	return r
+	found(ledger.LiveUnits > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits, r.Total)
+	found(ledger.Sold != ledger.LiveUnits, "Postgres counts %d units sold, its live orders hold %d", ledger.Sold, ledger.LiveUnits)
+	found(r.Exact && redis.total != ledger.Total, "the total is %d in Redis and %d in Postgres", redis.total, ledger.Total)
+	found(r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
+	found(r.Exact && r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
 }

@@ -188,7 +188,8 @@ func (c *Catalogue) remember(id string) {
 	c.unknown[id] = time.Now().Add(unknownSaleTTL)
 }
 
-// List returns up to limit sales in the order in which they open, without those that closed more than a day ago.
+// List returns up to limit sales in the order in which they open, those that are over last, and without those that ended
+// more than a day ago.
 func (c *Catalogue) List(now time.Time, limit int) []*Sale {
 	c.mu.RLock()
 	var listed []*Sale
@@ -199,7 +200,15 @@ func (c *Catalogue) List(now time.Time, limit int) []*Sale {
 	}
 	c.mu.RUnlock()
 	slices.SortFunc(listed, func(a, b *Sale) int {
-		return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(isOver(a, now), isOver(b, now)), a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID))
 	})
 	return listed[:min(limit, len(listed))]
+}
+
+// isOver is 1 for a sale that is over and 0 for any other, so that it sorts.
+func isOver(s *Sale, now time.Time) int {
+	if s.Phase(now) == "closed" {
+		return 1
+	}
+	return 0
 }

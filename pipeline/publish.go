@@ -86,7 +86,7 @@ func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Part
 		Stock: share, Total: share, OpensMS: sale.OpensAt.UnixMilli(), ClosesMS: sale.ClosesAt.UnixMilli(),
 		MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
 	}
-	if sale.LoadedAt.IsZero() {
+	if sale.LoadedAt.IsZero() && sale.Sold == 0 { // orders prove that it was loaded, even where nobody lived to note it
 		switch loaded, err := lua.Load(ctx, p.rdb, key, fields); {
 		case err != nil:
 			return Wrap(KindUnavailable, err, "Redis did not load the sale")
@@ -128,7 +128,12 @@ func (p *Publisher) publishIfBehind(ctx context.Context, sale *Sale) error {
 	if err != nil || !behind {
 		return err
 	}
-	return p.Publish(ctx, sale)
+	// The catalogue may not have heard yet that the sale was loaded, and so would load a sale that Redis has lost.
+	newest, err := p.store.Sale(ctx, sale.ID)
+	if err != nil {
+		return err
+	}
+	return p.Publish(ctx, newest)
 }
 
 func (p *Publisher) behind(ctx context.Context, sale *Sale) (bool, error) {

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -22,10 +23,26 @@ import (
 	"sluice/pipeline"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+// parallelTests is how many of these tests run at once, unless -parallel says otherwise: they wait for servers, deadlines
+// and idle times far more than they compute.
+const parallelTests = "8"
 
-// callLimit bounds whatever a test asks of a store that is up.
-const callLimit = time.Minute
+func TestMain(m *testing.M) {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		_ = flag.Set("test.parallel", parallelTests) // the testing package defines it
+	}
+	testkit.Main(m)
+}
+
+const (
+	// callLimit bounds each wait of a test: many times what anything takes, on a machine that is busy with something else.
+	callLimit = time.Minute
+	// testLimit bounds all that one test asks of the stores.
+	testLimit = 5 * time.Minute
+)
 
 // rigOptions say how a rig differs from the usual one: the process' shared servers, and one open sale of 100 units on one
 // partition.
@@ -54,6 +71,7 @@ type rig struct {
 	admission *pipeline.Admission
 	auditor   *pipeline.Auditor
 	sale      *pipeline.Sale // loaded into Redis
+	bound     context.Context
 }
 
 func newRig(t *testing.T, o rigOptions) *rig {
@@ -68,6 +86,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		o.Log = slog.DiscardHandler
 	}
 	r := &rig{T: t, opts: o, registry: prometheus.NewRegistry(), log: slog.New(o.Log)}
+	bound, cancel := context.WithTimeout(context.Background(), testLimit)
+	t.Cleanup(cancel) // the last one to run: others need the stores to tidy up
+	r.bound = bound
 	r.connect()
 	r.metrics = pipeline.NewMetrics(r.registry)
 	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, o.Partitions, r.log)
@@ -97,12 +118,8 @@ func (r *rig) connect() {
 	r.Cleanup(r.raw.Close)
 }
 
-// ctx bounds one step of a test.
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	r.Cleanup(cancel)
-	return ctx
-}
+// ctx bounds whatever a test asks of the stores, and outlives its cleanups.
+func (r *rig) ctx() context.Context { return r.bound }
 
 // newAdmission is one more API process, as far as admission goes. It is closed when the test ends.
 func (r *rig) newAdmission(rdb redis.UniversalClient, opts pipeline.AdmissionOptions) *pipeline.Admission {
@@ -252,9 +269,13 @@ func (r *rig) persist(events ...pipeline.Event) {
 // forget deletes entries from the stream, no matter what became of them.
 func (r *rig) forget(events ...pipeline.Event) {
 	r.Helper()
+	ids := map[pipeline.Partition][]string{}
 	for _, e := range events {
-		if err := r.rdb.XDel(r.ctx(), r.keys.Orders(e.Partition), e.EntryID).Err(); err != nil {
-			r.Fatalf("delete entry %s: %v", e.EntryID, err)
+		ids[e.Partition] = append(ids[e.Partition], e.EntryID)
+	}
+	for p, of := range ids {
+		if err := r.rdb.XDel(r.ctx(), r.keys.Orders(p), of...).Err(); err != nil {
+			r.Fatalf("delete entries of %s: %v", p, err)
 		}
 	}
 }

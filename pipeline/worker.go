@@ -214,13 +214,15 @@ func (w *Worker) readSets() [][]Partition {
 }
 
 // ensureGroups creates each stream's group where it is missing, from the beginning of the stream: from "$" on, everything
-// accepted before would never be delivered.
+// accepted before would never be delivered. It also enters the worker, whom Redis 7.0 would not list before he was given an
+// event.
 func (w *Worker) ensureGroups(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	pipe := w.rdb.Pipeline()
 	for p := range Partition(w.opts.Partitions) {
 		pipe.XGroupCreateMkStream(ctx, w.keys.Orders(p), Group, "0")
+		pipe.XGroupCreateConsumer(ctx, w.keys.Orders(p), Group, w.opts.Name)
 	}
 	made, _ := pipe.Exec(ctx)
 	for _, cmd := range made {

@@ -32,7 +32,7 @@ type request struct{ buyer, key string }
 // plan lists the requests: every buyer once, in random order, mixed with buyers who come again. Half of those repeat
 // their request, the other half try for a second order.
 func (c crowd) plan() []request {
-	random := rand.New(rand.NewPCG(c.seed, 0)) //nolint:gosec // a crowd that can be repeated, not a secret
+	random := rand.New(rand.NewPCG(c.seed, 0)) // a crowd that can be repeated, not a secret
 	requests := make([]request, 0, c.requests)
 	for i := range c.requests {
 		buyer := i

@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string) error {
 
 	began := time.Now()
 	answers, err := c.order(ctx)
-	fmt.Printf("%d requests of %d buyers in %.1f s (seed %d): %s\n",
+	fmt.Fprintf(os.Stdout, "%d requests of %d buyers in %.1f s (seed %d): %s\n",
 		c.requests, c.buyers, time.Since(began).Seconds(), c.seed, answers)
 	return errors.Join(err, answers.check(), answers.write(accepted))
 }

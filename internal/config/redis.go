@@ -76,7 +76,7 @@ func manyOptions(base, form, rest string) (*redis.UniversalOptions, error) {
 // never, because its lost reply has already moved entries to us.
 func limits() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		MaxRetries: -1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout, WriteTimeout: redisWriteTimeout,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout, WriteTimeout: redisWriteTimeout,
 		PoolSize: redisPoolSize, PoolTimeout: redisPoolTimeout, ContextTimeoutEnabled: true,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/httpapi"
 	"sluice/internal/config"
@@ -80,20 +81,20 @@ func apiServers(cfg config.Config, stores *Stores, sales *pipeline.Catalogue, ad
 
 // serveBoth serves until the context ends or one of the two fails, which ends the other.
 func serveBoth(ctx context.Context, cfg config.Config, log *slog.Logger, s servers) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	run := func(server *http.Server, setting, what string) error {
-		defer stop()
-		err := serve(ctx, server, cfg.ShutdownTimeout, log, func(addr string) { log.Info(what, "url", "http://"+addr) })
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", setting, server.Addr, err)
-		}
-		return nil
+	public, err := listen(ctx, s.public)
+	if err != nil {
+		return fmt.Errorf("HTTP_ADDR %s: %w", s.public.Addr, err)
 	}
-	var opsErr error
-	var ops sync.WaitGroup
-	ops.Go(func() { opsErr = run(s.ops, "ADMIN_ADDR", "api operations") })
-	err := run(s.public, "HTTP_ADDR", "api listening")
-	ops.Wait()
-	return errors.Join(err, opsErr)
+	ops, err := listen(ctx, s.ops)
+	if err != nil {
+		return errors.Join(fmt.Errorf("ADMIN_ADDR %s: %w", s.ops.Addr, err), public.Close())
+	}
+	log.Info("api operations", "url", "http://"+ops.Addr().String())
+	log.Info("api listening", "url", "http://"+public.Addr().String())
+
+	both, ctx := errgroup.WithContext(ctx)
+	// The api's own listener answers what net/http would refuse in plain text.
+	both.Go(func() error { return serve(ctx, s.public, httpapi.Listener(public), cfg.ShutdownTimeout, log) })
+	both.Go(func() error { return serve(ctx, s.ops, ops, cfg.ShutdownTimeout, log) })
+	return both.Wait()
 }

@@ -39,7 +39,8 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 	}
 	s.Redis = rdb
 	if err := waitFor(ctx, "Redis", cfg.StartTimeout, log, func(ctx context.Context) error {
-		s.Features, err = pipeline.Probe(ctx, rdb)
+		features, err := pipeline.Probe(ctx, rdb)
+		s.Features = features
 		return err
 	}); err != nil {
 		return err
@@ -48,13 +49,7 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 		return err
 	}
 	if err := waitFor(ctx, "Postgres", cfg.StartTimeout, log, func(ctx context.Context) error {
-		if s.Postgres == nil {
-			s.Postgres, err = db.Open(ctx, cfg.DatabaseURL, db.Options{})
-		}
-		if err == nil {
-			err = s.Postgres.Ping(ctx)
-		}
-		return err
+		return s.openPostgres(ctx, cfg)
 	}); err != nil {
 		return err
 	}
@@ -62,6 +57,18 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 		return err
 	}
 	return s.checkPartitions(ctx, cfg.Partitions)
+}
+
+// openPostgres makes the pool once and asks the server each time.
+func (s *Stores) openPostgres(ctx context.Context, cfg config.Config) error {
+	if s.Postgres == nil {
+		store, err := db.Open(ctx, cfg.DatabaseURL, db.Options{})
+		if err != nil {
+			return err
+		}
+		s.Postgres = store
+	}
+	return s.Postgres.Ping(ctx)
 }
 
 func (s *Stores) checkPartitions(ctx context.Context, want int) error {

@@ -60,15 +60,14 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client has gone
 }
 
-// serve listens on an address and serves until the context ends, then waits for requests under way, at most so long.
-// It reports the address it got, once.
-func serve(ctx context.Context, server *http.Server, shutdown time.Duration, log *slog.Logger, listening func(addr string)) error {
+// listen opens a server's address.
+func listen(ctx context.Context, server *http.Server) (net.Listener, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", server.Addr)
-	if err != nil {
-		return err
-	}
-	listening(l.Addr().String())
+	return lc.Listen(ctx, "tcp", server.Addr)
+}
+
+// serve serves until the context ends, then waits for requests under way, at most so long.
+func serve(ctx context.Context, server *http.Server, l net.Listener, shutdown time.Duration, log *slog.Logger) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	select {

@@ -38,16 +38,18 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	}
 	ops := opsServer(addr, opsHandler(reg, storeChecks(stores)))
 
+	listener, err := listen(ctx, ops)
+	if err != nil {
+		return fmt.Errorf("ADMIN_ADDR %s: %w", addr, err)
+	}
+	log.Info("worker operations", "url", "http://"+listener.Addr().String())
+
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var parts sync.WaitGroup
 	parts.Go(func() { sales.Run(ctx) })
 	parts.Go(func() {
-		err = serve(ctx, ops, cfg.ShutdownTimeout, log, func(addr string) {
-			log.Info("worker operations", "url", "http://"+addr)
-		})
-		if err != nil {
-			err = fmt.Errorf("ADMIN_ADDR %s: %w", cfg.AdminAddr, err)
+		if err = serve(ctx, ops, listener, cfg.ShutdownTimeout, log); err != nil {
 			stop() // without its health and metrics nobody could tell how it is
 		}
 	})

@@ -15,7 +15,7 @@ var tryManySource string
 var tryManyScript = redis.NewScript(tryManySource)
 
 // MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers nobody else meanwhile: 1000 locks take it
-// about a millisecond.
+// about one millisecond.
 const MaxBatch = 1000
 
 // TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i] tells

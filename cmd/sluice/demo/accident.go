@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	soldBefore  = 4                      // a quarter of the stock is sold when the worker dies
+	soldBefore  = 4                      // a quarter of the stock is sold before the worker may die
+	choosyUntil = 2                      // until half of it is sold, it dies only with orders that Postgres does not have
 	freezeTries = 200                    // times a worker is stopped and looked at
 	freezeLook  = 40 * time.Millisecond  // how long one look lasts; orders keep arriving meanwhile, also at the stopped worker
 	freezeQuiet = 20 * time.Millisecond  // then what it had sent before it was stopped has arrived too
@@ -48,7 +49,8 @@ type Takeover struct {
 
 // causeAccident kills a worker while orders are pending in its hands. To be certain of that, and not only likely, the
 // worker is first stopped in its tracks (SIGSTOP); Redis then tells what it holds, and nothing can change that any more.
-// If it holds nothing it goes on, and is stopped again a moment later.
+// If it holds nothing it goes on, and is stopped again a moment later. The same while it holds only what Postgres has
+// already and nobody could lose, as long as there is time for a better moment.
 func (s *show) causeAccident(ctx context.Context) error {
 	if err := s.awaitSold(ctx, s.opts.Stock/soldBefore); err != nil {
 		return err
@@ -59,8 +61,16 @@ func (s *show) causeAccident(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(orders) > 0 {
-			s.accident = &Accident{Worker: victim.Name, PID: victim.PID(), Looks: look + 1, InHand: len(orders), orderIDs: orders}
+		persisted, err := s.ledger.persisted(ctx, orders)
+		if err != nil {
+			return err
+		}
+		a := &Accident{
+			Worker: victim.Name, PID: victim.PID(), Looks: look + 1, InHand: len(orders), Uncommitted: len(orders) - persisted,
+			orderIDs: orders,
+		}
+		if a.Uncommitted > 0 || a.InHand > 0 && s.history.tally().accepted > s.opts.Stock/choosyUntil {
+			s.accident = a
 			return s.kill(ctx, victim)
 		}
 		if err := victim.Resume(); err != nil {
@@ -143,11 +153,6 @@ func (s *show) ordersOf(ctx context.Context, entries []redis.XPendingExt) []stri
 // kill ends the stopped worker and waits until everything it held is in Postgres, whoever brings it there.
 func (s *show) kill(ctx context.Context, victim *crew.Member) error {
 	a := s.accident
-	before, err := s.ledger.persisted(ctx, a.orderIDs)
-	if err != nil {
-		return err
-	}
-	a.Uncommitted = a.InHand - before
 	if err := victim.Kill(); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// awaitRescue returns when Postgres has all that the dead worker held, or when that takes too long.
 func (s *show) awaitRescue(ctx context.Context) error {
 	a := s.accident
 	for time.Since(a.at) < rescueLimit && ctx.Err() == nil {
@@ -29,7 +30,10 @@ func (s *show) tellRescue() {
 		a.Takeovers = append(a.Takeovers, t)
 		s.voice.notef("✓ %s noticed after %s and took over %s", t.Worker, seconds(t.AfterMS), plural(t.Orders, "order"))
 	}
-	if a.PersistedMS > 0 {
+	switch {
+	case a.Uncommitted == 0:
+		s.voice.notef("✓ Postgres had everything the dead worker held: only its acknowledgement was missing")
+	case a.PersistedMS > 0:
 		s.voice.notef("✓ everything the dead worker held was in Postgres %s after its death", seconds(a.PersistedMS))
 	}
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"sluice/internal/localservers"
+)
+
+// TestMain lets the test binary be started again as the buyers' process, like the program itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == buyersCommand {
+		os.Exit(serveBuyers(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+// smallSite is a site for runs that are as short as they can be.
+func smallSite(t *testing.T) *Site {
+	t.Helper()
+	opts := Options{
+		Rounds: 1, Seconds: 0.1, Connections: []int{4}, Clients: 16, Rate: 200, Rows: 600, Batch: 250, Keys: true, Seed: 1,
+	}
+	site, err := openSite(t.Context(), opts)
+	if errors.Is(err, localservers.ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := site.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return site
+}
+
+// Every section runs on real servers, and its books add up: that is checked inside, after each round.
+func TestSections(t *testing.T) {
+	site := smallSite(t)
+	report := &Report{}
+	for _, section := range sections() {
+		results, err := section.run(t.Context(), site, report)
+		if err != nil {
+			t.Fatalf("section %s: %v", section.name, err)
+		}
+		for _, result := range results {
+			for _, s := range result.Contestants {
+				if s.PerSecond.Lowest <= 0 {
+					t.Errorf("%s: %s did nothing", result.Name, s.Name)
+				}
+			}
+			for _, ratio := range result.Ratios {
+				if ratio.Median <= 0 {
+					t.Errorf("%s: ratio %s is %v", result.Name, ratio.Says, ratio.Median)
+				}
+			}
+		}
+		report.Results = append(report.Results, results...)
+	}
+}
+
+// The checks above are worth something only if they fail when one order is missing, or one too many.
+func TestBooksThatDoNotAddUpAreFound(t *testing.T) {
+	site := smallSite(t)
+	ctx := t.Context()
+	h, err := newHarvest(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.close() }()
+	h.size(1)
+	if err := h.empty(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.fillStream(ctx); err != nil {
+		t.Fatal(err)
+	}
+	orders := int64(len(h.now))
+	if err := site.checkAccepts(ctx, orders); err != nil {
+		t.Errorf("as many as were told: %v", err)
+	}
+	for _, told := range []int64{orders - 1, orders + 1} {
+		if site.checkAccepts(ctx, told) == nil {
+			t.Errorf("%d orders in Redis, %d told: no error", orders, told)
+		}
+	}
+	if site.checkDrained(ctx) == nil {
+		t.Error("a full stream passes as drained")
+	}
+	if err := h.persist(ctx, h.now); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(site.checkRows(ctx, "orders", orders), site.checkCounters(ctx, orders)); err != nil {
+		t.Errorf("as many rows as events: %v", err)
+	}
+	if site.checkRows(ctx, "orders", orders+1) == nil || site.checkCounters(ctx, orders-1) == nil {
+		t.Error("rows or counters that are off by one: no error")
+	}
+}
