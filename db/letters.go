@@ -26,10 +26,7 @@ func (s *Store) SaveDeadLetter(ctx context.Context, letter pipeline.DeadLetter) 
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, `
-		insert into dead_letters (partition, entry_id, sale_id, order_id, payload, reason, error, deliveries)
-		values ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)
-		on conflict do nothing`,
+	tag, err := s.pool.Exec(ctx, letterQuery,
 		letter.Partition, letter.EntryID, letterText(letter.SaleID), letterText(letter.OrderID), string(payload),
 		letter.Reason, letterText(letter.Error), letter.Deliveries)
 	return tag.RowsAffected() == 1, wrap(err, "dead letter")

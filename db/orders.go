@@ -11,7 +11,7 @@ import (
 	"sluice/pipeline"
 )
 
-const orderColumns = `sale_id, id, number, user_id, quantity, status, reason, partition, sequence, accepted_at,
+const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, status, reason, partition, sequence, accepted_at,
 	persisted_at, pay_by, paid_at, closed_at`
 
 // orderQuery relies on orders_pkey.

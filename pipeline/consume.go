@@ -104,10 +104,9 @@ func (w *Worker) work(ctx context.Context, entries []Entry) {
 	w.passes <- struct{}{}
 	defer func() { <-w.passes }()
 
-	events := w.decode(entries)
 	pause := newPause()
-	for len(events) > 0 {
-		err := w.pass(ctx, events)
+	for {
+		err := w.pass(ctx, entries)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -116,36 +115,38 @@ func (w *Worker) work(ctx context.Context, entries []Entry) {
 	}
 }
 
-// decode drops what can't be read, each alone.
-func (w *Worker) decode(entries []Entry) []Event {
-	events := make([]Event, 0, len(entries))
+// decode sorts out what can't be read.
+func decode(entries []Entry) (events []Event, unreadable []refusedEvent) {
+	events = make([]Event, 0, len(entries))
 	for _, entry := range entries {
 		event, err := DecodeEvent(entry.Partition, entry.ID, entry.Fields)
 		if err != nil {
-			w.poisoned(entry.Partition, entry.ID, "undecodable", err)
+			bare := Event{Partition: entry.Partition, EntryID: entry.ID}
+			unreadable = append(unreadable, refusedEvent{lockedEvent: lockedEvent{Event: bare}, reason: LetterUndecodable, cause: err})
 			continue
 		}
 		events = append(events, event)
 	}
-	return events
+	return events, unreadable
 }
 
-// pass takes events through lock, persist and settle once, within the batch deadline. It is not cut off by shutdown: what
-// has begun is finished.
-func (w *Worker) pass(ctx context.Context, events []Event) error {
+// pass takes entries through lock, persist and settle once, within the batch deadline, and buries what can't be persisted
+// when its neighbours are safe. It is not cut off by shutdown: what has begun is finished.
+func (w *Worker) pass(ctx context.Context, entries []Entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.opts.BatchDeadline)
 	defer cancel()
 	began := time.Now()
+	events, unreadable := decode(entries)
 	locked, err := w.lockOrders(ctx, events)
 	if err != nil {
 		return err
 	}
-	done, err := w.persist(ctx, locked)
-	w.settle(ctx, done)
+	result, err := w.persist(ctx, locked)
+	w.settle(ctx, result.done)
 	if err != nil {
-		w.unlock(without(locked, done))
+		w.unlock(without(locked, result.done))
 		return err
 	}
-	w.log.Debug("batch persisted", "events", len(events), "persisted", len(done), "took", time.Since(began))
-	return nil
+	w.log.Debug("batch persisted", "entries", len(entries), "persisted", len(result.done), "took", time.Since(began))
+	return w.buryAll(ctx, entries, append(unreadable, result.refused...))
 }

@@ -21,6 +21,8 @@ type Metrics struct {
 	reclaims          *prometheus.CounterVec
 	contended         prometheus.Counter
 	eventsLost        prometheus.Counter
+	deadLetters       *prometheus.CounterVec
+	released          prometheus.Counter
 	workerErrors      *prometheus.CounterVec
 	streamLag         *prometheus.GaugeVec
 	streamPending     *prometheus.GaugeVec
@@ -54,6 +56,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		reclaims:     counter("sluice_reclaims_total", "Pending entries taken over, by why.", "reason"),
 		contended:    prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_lock_contended_total", Help: "Orders left to the worker that holds their lock."}),
 		eventsLost:   prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_events_lost_total", Help: "Pending entries whose event was deleted by somebody else; must stay 0."}),
+		deadLetters:  counter("sluice_dead_letters_total", "Events that became dead letters, by why.", "reason"),
+		released:     prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_stock_released_total", Help: "Orders whose stock and slot were given back."}),
 		workerErrors: counter("sluice_worker_errors_total", "Failed worker steps that will be repeated, by step.", "step"),
 		// Vectors, also where there is no label: they show up only in the processes that set them.
 		streamLag:     gauge("sluice_stream_lag", "Events not yet delivered to a worker.", "partition"),
@@ -63,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.admissions, m.admissionDuration, m.admissionBatch, m.admissionRetries, m.persisted, m.persistDelay,
-			m.persistBatch, m.reclaims, m.contended, m.eventsLost, m.workerErrors, m.streamLag, m.streamPending, m.oldestPending, m.workersAlive)
+			m.persistBatch, m.reclaims, m.contended, m.eventsLost, m.deadLetters, m.released, m.workerErrors, m.streamLag, m.streamPending, m.oldestPending, m.workersAlive)
 	}
 	return m
 }

@@ -74,12 +74,12 @@ func byPartition(events []Event) map[Partition][]Event {
 	return groups
 }
 
-// persist writes events in one transaction and returns those that Postgres now holds. A refused batch is halved until the
+// persist writes events in one transaction and tells what became of them. A refused batch is halved until the
 // event to blame stands alone, so that no event suffers for its neighbours. An error means that the rest was not tried
 // or its fate is unknown.
-func (w *Worker) persist(ctx context.Context, locked []lockedEvent) ([]lockedEvent, error) {
+func (w *Worker) persist(ctx context.Context, locked []lockedEvent) (sorted, error) {
 	if len(locked) == 0 {
-		return nil, nil
+		return sorted{}, nil
 	}
 	events := make([]Event, len(locked))
 	for i, l := range locked {
@@ -90,46 +90,47 @@ func (w *Worker) persist(ctx context.Context, locked []lockedEvent) ([]lockedEve
 	case err == nil:
 		return w.sortOut(locked, outcomes), nil
 	case KindOf(err) != KindData:
-		return nil, err
+		return sorted{}, err
 	case len(locked) == 1:
-		w.poisoned(locked[0].Partition, locked[0].EntryID, "refused", err)
-		w.unlock(locked)
-		return nil, nil
+		return sorted{refused: []refusedEvent{{lockedEvent: locked[0], reason: LetterRefused, cause: err}}}, nil
 	}
 	half := len(locked) / 2
-	done, err := w.persist(ctx, locked[:half])
+	first, err := w.persist(ctx, locked[:half])
 	if err != nil {
-		return done, err
+		return first, err
 	}
-	more, err := w.persist(ctx, locked[half:])
-	return append(done, more...), err
+	second, err := w.persist(ctx, locked[half:])
+	return first.and(second), err
+}
+
+// sorted is what became of a batch: orders that Postgres holds, and events that it will never hold as orders that stand.
+type sorted struct {
+	done    []lockedEvent
+	refused []refusedEvent
+}
+
+func (s sorted) and(t sorted) sorted {
+	return sorted{append(s.done, t.done...), append(s.refused, t.refused...)}
 }
 
 // sortOut separates what Postgres holds from what can't stand beside what it holds.
-func (w *Worker) sortOut(locked []lockedEvent, outcomes []PersistOutcome) []lockedEvent {
+func (w *Worker) sortOut(locked []lockedEvent, outcomes []PersistOutcome) sorted {
 	w.metrics.persistBatch.Observe(float64(len(locked)))
 	now := time.Now()
-	done := make([]lockedEvent, 0, len(locked))
+	s := sorted{done: make([]lockedEvent, 0, len(locked))}
 	for i, l := range locked {
 		w.metrics.persisted.WithLabelValues(string(outcomes[i])).Inc()
 		switch outcomes[i] {
 		case PersistInserted:
 			w.metrics.persistDelay.Observe(now.Sub(l.AcceptedAt).Seconds())
-			done = append(done, l)
+			s.done = append(s.done, l)
 		case PersistRedelivered:
-			done = append(done, l)
+			s.done = append(s.done, l)
 		default:
-			w.poisoned(l.Partition, l.EntryID, string(outcomes[i]), nil)
-			w.unlock([]lockedEvent{l})
+			s.refused = append(s.refused, refusedEvent{lockedEvent: l, reason: string(outcomes[i])})
 		}
 	}
-	return done
-}
-
-// poisoned reports an event that can't be persisted. It stays pending: nothing is lost, nothing else waits for it.
-func (w *Worker) poisoned(p Partition, entryID, reason string, err error) {
-	w.metrics.workerErrors.WithLabelValues("poisoned").Inc()
-	w.log.Error("event can't be persisted and stays pending", "partition", p, "entry", entryID, "reason", reason, "error", err)
+	return s
 }
 
 func without(all, some []lockedEvent) []lockedEvent {

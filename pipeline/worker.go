@@ -111,6 +111,7 @@ func consumerName() string {
 // OrderStore is what a worker needs of Postgres.
 type OrderStore interface {
 	PersistOrders(ctx context.Context, events []Event) ([]PersistOutcome, error)
+	BuryEvent(ctx context.Context, letter DeadLetter, event *Event) error
 }
 
 // Worker carries events from the stream to Postgres. Any number of them may run, on any number of machines; Redis'

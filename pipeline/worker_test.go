@@ -137,44 +137,6 @@ func TestLockedElsewhere(t *testing.T) {
 	}
 }
 
-// TestPoisonAlone (I8): an entry that can't be read and an order that Postgres refuses stay pending, and nobody waits for
-// them.
-func TestPoisonAlone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, rigOptions{})
-	p := r.sale.Partitions[0]
-	receipts := r.admitMany("buyer", 40)
-	add := func(fields ...any) {
-		if err := r.rdb.XAdd(r.ctx(), &redis.XAddArgs{Stream: r.keys.Orders(p), Values: fields}).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	add("nonsense", "1")
-	add("v", "1", "s", "no-such-sale", "k", "1", "o", "0198c0de-0000-7000-8000-000000000001", "n", "77", "u", "ghost", "q", "1", "t", "1700000000000")
-	add("v", "1", "s", r.sale.ID, "k", "900", "o", "0198c0de-0000-7000-8000-000000000002", "n", "78", "u", receipts[0].SaleID+"-over", "q", "1000", "t", "1700000000000")
-	r.admitMany("later", 40)
-	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 200})
-	testkit.Eventually(t, settleLimit, "every good order is persisted", func() bool { return r.rows(r.sale.ID) == 80 })
-	testkit.Eventually(t, settleLimit, "only the poison is left", func() bool { return r.streamLength() == 3 })
-}
-
-// TestOversellIsRefusedByPostgres (I1): even if Redis sold more than there is, Postgres does not.
-func TestOversellIsRefusedByPostgres(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 10}})
-	p := r.sale.Partitions[0]
-	if err := r.rdb.HSet(r.ctx(), r.keys.Sale(p, r.sale.ID), "stock", 25).Err(); err != nil {
-		t.Fatal(err)
-	}
-	r.admitMany("buyer", 25)
-	r.startWorker(r.store, pipeline.WorkerOptions{})
-	testkit.Eventually(t, settleLimit, "the sale's ten units are sold", func() bool { return r.stored(r.sale.ID).Sold == 10 })
-	testkit.Eventually(t, settleLimit, "the rest is left pending", func() bool { return r.streamLength() == 15 })
-	if got := r.rows(r.sale.ID); got != 10 {
-		t.Errorf("got %d rows, want 10", got)
-	}
-}
-
 // slowStore holds up the first batch, and reports that it did.
 type slowStore struct {
 	pipeline.OrderStore

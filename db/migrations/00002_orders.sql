@@ -9,7 +9,7 @@
 create table orders (
     sale_id      text collate "C" not null,
     id           uuid             not null, -- UUIDv7: new keys go to the right end of the index
-    number       bigint           not null,
+    number       bigint,                    -- null only where it was taken, which rejects the order
     user_id      text collate "C" not null,
     quantity     integer          not null, -- units
     status       text             not null,
@@ -26,6 +26,7 @@ create table orders (
     constraint orders_pkey primary key (sale_id, id),
     constraint orders_number_key unique (number),
     constraint orders_number_positive check (number > 0),
+    constraint orders_number_set check (number is not null or status = 'rejected'),
     constraint orders_user_id_bounds check (octet_length(user_id) between 1 and 128),
     constraint orders_quantity_bounds check (quantity between 1 and 1000),
     constraint orders_status_known check (status in (

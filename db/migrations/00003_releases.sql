@@ -16,12 +16,14 @@ create table releases (
     reason     text             not null,
     created_at timestamptz      not null default now(),
     applied_at timestamptz,               -- when Redis was known to have it
+    given_back boolean,                   -- whether Redis gave units back then, or the slot named another order already
 
     constraint releases_pkey primary key (sale_id, order_id, sequence),
     constraint releases_sequence_positive check (sequence >= 1),
     constraint releases_quantity_bounds check (quantity between 1 and 1000),
     constraint releases_partition_bounds check (partition between 0 and 63),
-    constraint releases_reason_set check (reason <> '')
+    constraint releases_reason_set check (reason <> ''),
+    constraint releases_given_back_set check ((applied_at is null) = (given_back is null))
 );
 
 -- The work that is left, grouped as Redis takes it (one script call per sale and partition), oldest first. It stays as

@@ -27,8 +27,9 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	metrics := pipeline.NewMetrics(reg)
 	sales := pipeline.NewCatalogue(stores.Postgres, log)
 	publisher := pipeline.NewPublisher(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, log)
+	releaser := pipeline.NewReleaser(stores.Redis, pipeline.DefaultKeys, stores.Postgres, metrics, log)
 	worker, err := pipeline.NewWorker(stores.Redis, reader, pipeline.DefaultKeys, stores.Postgres, cfg.Worker, metrics, log,
-		publisher.Job(sales))
+		publisher.Job(sales), releaser.Job())
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,72 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+// letterQuery writes a letter once. It relies on dead_letters_entry_key.
+const letterQuery = `
+insert into dead_letters (partition, entry_id, sale_id, order_id, payload, reason, error, deliveries)
+values ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)
+on conflict do nothing`
+
+// rejectQuery gives an accept that can't stand its row: every accept ends as exactly one. An order that has a row already
+// keeps it. A number that is taken is left out: the letter holds it. Nothing is written for a sale that Postgres lacks.
+const rejectQuery = `
+insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, reason, closed_at)
+select s.id, $2::text::uuid, case when exists (select 1 from orders where number = $3) then null else $3::bigint end,
+	$4, $5, $6, $7, $8, 'rejected', $9, now()
+from sales s where s.id = $1
+on conflict do nothing`
+
+// giveBackQuery owes the accept's units and slot to Redis, unless they are those of an order that stands: that one holds
+// them.
+const giveBackQuery = `
+insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
+select s.id, $2::text::uuid, $3, $4, $5, $6, $7
+from sales s
+where s.id = $1 and not exists (
+	select 1 from orders
+	where sale_id = $1 and id = $2::text::uuid and status in ('awaiting_payment', 'confirmed', 'paid')
+)
+on conflict do nothing`
+
+// markQuery counts the accept as accounted for.
+const markQuery = `
+insert into watermarks as w (sale_id, partition, seq)
+select id, $2, $3 from sales where id = $1
+on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.seq), updated_at = now()`
+
+// BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be read,
+// the rejected order and the release of what it took. Doing it again changes nothing.
+//
+// Errors: KindData when Postgres refuses the event's own values: then bury it without the event; KindUnavailable.
+func (s *Store) BuryEvent(ctx context.Context, letter pipeline.DeadLetter, event *pipeline.Event) error {
+	payload, err := json.Marshal(letterFields(letter.Payload))
+	if err != nil {
+		return pipeline.Wrap(pipeline.KindData, err, "dead letter: payload")
+	}
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue(letterQuery, letter.Partition, letter.EntryID, letterText(letter.SaleID), letterText(letter.OrderID),
+			string(payload), letter.Reason, letterText(letter.Error), letter.Deliveries)
+		if event != nil {
+			queueRejection(batch, event, letter.Reason)
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	return wrap(err, "bury an event")
+}
+
+func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string) {
+	batch.Queue(rejectQuery, e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason)
+	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)
+	batch.Queue(markQuery, e.SaleID, e.Partition, e.Sequence)
+}
