@@ -253,7 +253,7 @@ func TestTheListOfSales(t *testing.T) {
 		}
 		return ids
 	}
-	want := []string{"just-over", "a-now", "c-now", "b-later"}
+	want := []string{"a-now", "c-now", "b-later", "just-over"} // what is over comes last
 	if got := list(10); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -23,7 +23,7 @@ create table releases (
     constraint releases_quantity_bounds check (quantity between 1 and 1000),
     constraint releases_partition_bounds check (partition between 0 and 63),
     constraint releases_reason_set check (reason <> ''),
-    constraint releases_given_back_set check ((applied_at is null) = (given_back is null))
+    constraint releases_given_back_set check (given_back is null or applied_at is not null)
 );
 
 -- The work that is left, grouped as Redis takes it (one script call per sale and partition), oldest first. It stays as
