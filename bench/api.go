@@ -19,7 +19,7 @@ const ordersPath = "/v1/sales/" + saleID + "/orders"
 // decoding and answer are the same; what differs is the gate, the script call, and Redis with its disk.
 type api struct {
 	admission   *pipeline.Admission
-	real, quick http.Handler
+	full, quick http.Handler
 }
 
 func newAPI(ctx context.Context, s *Site) (*api, error) {
@@ -39,7 +39,7 @@ func newAPI(ctx context.Context, s *Site) (*api, error) {
 			Log:       s.log,
 		})
 	}
-	return &api{admission: admission, real: handler(admission), quick: handler(newQuick())}, nil
+	return &api{admission: admission, full: handler(admission), quick: handler(newQuick())}, nil
 }
 
 func (a *api) close(ctx context.Context) error { return a.admission.Close(ctx) }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -18,7 +19,7 @@ func TestReadAnswer(t *testing.T) {
 			t.Fatalf("got %d, %v, want %d", got, err, want)
 		}
 	}
-	if _, err := readAnswer(r); err != io.EOF {
+	if _, err := readAnswer(r); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last answer: got %v, want EOF", err)
 	}
 	for _, broken := range []string{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -19,9 +20,9 @@ const (
 type crowd struct{ connections []*connection }
 
 func (f *Flood) crowd() (*crowd, error) {
-	c := &crowd{}
+	c, dialer := &crowd{}, net.Dialer{Timeout: dialTimeout}
 	for i := range f.Connections {
-		conn, err := net.DialTimeout("tcp", f.Addr, dialTimeout)
+		conn, err := dialer.DialContext(context.Background(), "tcp", f.Addr)
 		if err != nil {
 			c.close()
 			return nil, err

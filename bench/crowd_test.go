@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -31,31 +32,43 @@ func counted(t *testing.T) (addr string, seen func() map[string]int) {
 
 func TestFloodCountsEveryAnswerAndNoBuyerComesTwice(t *testing.T) {
 	for _, rate := range []float64{0, 400} {
-		addr, seen := counted(t)
-		flood := &Flood{Addr: addr, Path: ordersPath, Connections: 4, Length: 200 * time.Millisecond, Rate: rate, Seed: 1}
-		crowd, err := flood.crowd()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer crowd.close()
-		tally, err := crowd.run(flood)
-		if err != nil {
-			t.Fatal(err)
-		}
-		accepted, err := tally.accepted()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := int64(len(seen())); got != accepted {
-			t.Errorf("rate %g: the server saw %d buyers, the buyers saw %d answers", rate, got, accepted)
-		}
-		if rate > 0 && (accepted < 20 || accepted > 200) { // 80 on average
-			t.Errorf("rate %g for 0.2 s: got %d requests", rate, accepted)
-		}
-		if tally.Latency.P50 <= 0 || tally.Latency.Max < tally.Latency.P99 {
-			t.Errorf("rate %g: waiting times %+v", rate, tally.Latency)
-		}
+		t.Run(fmt.Sprintf("rate=%g", rate), func(t *testing.T) { testFlood(t, rate) })
 	}
+}
+
+func testFlood(t *testing.T, rate float64) {
+	addr, seen := counted(t)
+	tally := send(t, &Flood{
+		Addr: addr, Path: ordersPath, Connections: 4, Length: 200 * time.Millisecond, Rate: rate, Seed: 1,
+	})
+	accepted, err := tally.accepted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := int64(len(seen())); got != accepted {
+		t.Errorf("the server saw %d buyers, the buyers saw %d answers", got, accepted)
+	}
+	if rate > 0 && (accepted < 20 || accepted > 200) { // 80 on average
+		t.Errorf("got %d requests", accepted)
+	}
+	if tally.Latency.P50 <= 0 || tally.Latency.Max < tally.Latency.P99 {
+		t.Errorf("waiting times %+v", tally.Latency)
+	}
+}
+
+// send runs a flood in this process.
+func send(t *testing.T, f *Flood) Tally {
+	t.Helper()
+	crowd, err := f.crowd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer crowd.close()
+	tally, err := crowd.run(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tally
 }
 
 // A server that stalls must show in the waiting times of those who were due meanwhile, not only of the one who was there.
@@ -68,19 +81,10 @@ func TestArrivalsCountFromWhenTheyWereDue(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer server.Close()
-	flood := &Flood{
+	tally := send(t, &Flood{
 		Addr: strings.TrimPrefix(server.URL, "http://"), Path: ordersPath, Connections: 1,
 		Length: 200 * time.Millisecond, Rate: 500, Seed: 1,
-	}
-	crowd, err := flood.crowd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer crowd.close()
-	tally, err := crowd.run(flood)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	// Half of the arrivals fall into the stall, so a tenth of all waits nearly as long as it lasts.
 	if got := tally.Latency.P90; got < 50_000 {
 		t.Errorf("p90: got %.0f µs, want more than half of the stall", got)

@@ -22,7 +22,7 @@ func benchHandler(ctx context.Context, s *Site, _ *Report) (results []Result, er
 		title: fmt.Sprintf("The handler without a network, %d callers in one process", s.opts.Clients),
 		unit:  "orders",
 		contestants: []contestant{
-			s.callers("accepted", a.real, true),
+			s.callers("accepted", a.full, true),
 			s.callers("parse and answer", a.quick, false),
 		},
 		pairings: []pairing{{"accepted / parse and answer", 0, 1}},

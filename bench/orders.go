@@ -11,14 +11,14 @@ import (
 // benchOrders measures accepted orders over HTTP against a handler that only parses and answers.
 func benchOrders(ctx context.Context, s *Site, _ *Report) ([]Result, error) {
 	var results []Result
-	err := s.withStands(ctx, func(real, quick stand) error {
+	err := s.withStands(ctx, func(full, quick stand) error {
 		for _, connections := range s.opts.Connections {
 			flood := Flood{Connections: connections}
 			c := contest{
 				name:        fmt.Sprintf("orders-%d", connections),
 				title:       fmt.Sprintf("Orders over HTTP, %d kept connections", connections),
 				unit:        "orders",
-				contestants: []contestant{real.contestant(flood), quick.contestant(flood)},
+				contestants: []contestant{full.contestant(flood), quick.contestant(flood)},
 				pairings:    []pairing{{"accepted / parse and answer", 0, 1}},
 			}
 			result, err := c.hold(ctx, s)
@@ -44,12 +44,12 @@ func benchLatency(ctx context.Context, s *Site, report *Report) ([]Result, error
 	const connections = 64 // enough that an arrival mostly finds its connection free
 	flood := Flood{Connections: connections, Rate: rate}
 	var result Result
-	err := s.withStands(ctx, func(real, quick stand) (err error) {
+	err := s.withStands(ctx, func(full, quick stand) (err error) {
 		c := contest{
 			name:        "latency",
 			title:       fmt.Sprintf("Waiting time at %.0f orders/s, arriving at random on %d connections", rate, connections),
 			unit:        "orders",
-			contestants: []contestant{real.contestant(flood), quick.contestant(flood)},
+			contestants: []contestant{full.contestant(flood), quick.contestant(flood)},
 		}
 		result, err = c.hold(ctx, s)
 		return err
@@ -66,23 +66,23 @@ type stand struct {
 }
 
 // withStands opens both handlers, and closes them when fn returns.
-func (s *Site) withStands(ctx context.Context, fn func(real, quick stand) error) (err error) {
+func (s *Site) withStands(ctx context.Context, fn func(full, quick stand) error) (err error) {
 	a, err := newAPI(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
-	real, err := listen(ctx, a.real)
+	full, err := listen(ctx, a.full)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, real.close()) }()
+	defer func() { err = errors.Join(err, full.close()) }()
 	quick, err := listen(ctx, a.quick)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, quick.close()) }()
-	return fn(stand{s, "accepted", real, true}, stand{s, "parse and answer", quick, false})
+	return fn(stand{s, "accepted", full, true}, stand{s, "parse and answer", quick, false})
 }
 
 // contestant sends floods to the stand. The flood tells how many buyers come, and how fast; the rest is filled in.

@@ -141,7 +141,7 @@ func (h *harvest) worker(lanes int) contestant {
 
 // work starts a worker and returns when it has emptied the stream; stop ends it.
 func (h *harvest) work(ctx context.Context, lanes int) (Work, error) {
-	count := &countingStore{store: h.site.store, done: make(chan struct{})}
+	count := &countingStore{OrderStore: h.site.store, done: make(chan struct{})}
 	count.left.Store(int64(len(h.now)))
 	worker, err := pipeline.NewWorker(h.site.rdb, h.reader, keys, count,
 		pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.site.opts.Batch, Concurrency: lanes},
@@ -191,13 +191,13 @@ func (h *harvest) awaitEmpty(ctx context.Context, persisted <-chan struct{}) err
 
 // countingStore tells when the last of the events is committed.
 type countingStore struct {
-	store pipeline.OrderStore
+	pipeline.OrderStore
 	left  atomic.Int64
 	done  chan struct{}
 }
 
 func (c *countingStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
-	outcomes, err := c.store.PersistOrders(ctx, events)
+	outcomes, err := c.OrderStore.PersistOrders(ctx, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)
 	}
