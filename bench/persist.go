@@ -192,8 +192,8 @@ func (h *harvest) awaitEmpty(ctx context.Context, persisted <-chan struct{}) err
 // countingStore tells when the last of the events is committed.
 type countingStore struct {
 	pipeline.OrderStore
-	left  atomic.Int64
-	done  chan struct{}
+	left atomic.Int64
+	done chan struct{}
 }
 
 func (c *countingStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
