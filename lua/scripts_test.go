@@ -3,7 +3,9 @@ package lua_test
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -123,6 +125,10 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 				items = append(items, lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)})
 			}
 			_, err := lua.Release(ctx, s, lua.ReleaseKeys{Sale: "a", Buyers: "b"}, items)
+			return err
+		},
+		"claim.lua": func(n int) error {
+			_, _, err := lua.Claim(ctx, s, "stream", group, "w1", time.Second, slices.Repeat([]string{"1-1"}, n))
 			return err
 		},
 		"load.lua":   func(int) error { _, err := lua.Load(ctx, s, "a", sale); return err },

@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	catalogueReread    = time.Minute      // everything is read again this often: a clock of Postgres that was set back hides changes
 	catalogueRefresh   = time.Second      // how old a sale's definition may be; Redis decides by its own, newer one
 	catalogueOverlap   = 10 * time.Second // re-read this far back: a transaction may commit after a younger one
 	catalogueLimit     = 10_000           // sales kept in memory, some 5 MB
@@ -58,18 +59,16 @@ func (c *Catalogue) Load(ctx context.Context) error { return c.read(ctx, time.Ti
 func (c *Catalogue) Run(ctx context.Context) {
 	tick := time.NewTicker(catalogueRefresh)
 	defer tick.Stop()
-	failing := false
+	failing, whole := false, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		c.mu.RLock()
-		since := c.newest
-		c.mu.RUnlock()
-		if !since.IsZero() {
-			since = since.Add(-catalogueOverlap)
+		since := c.since()
+		if time.Since(whole) >= catalogueReread {
+			since, whole = time.Time{}, time.Now()
 		}
 		err := c.read(ctx, since)
 		if err != nil && !failing && ctx.Err() == nil {
@@ -77,6 +76,16 @@ func (c *Catalogue) Run(ctx context.Context) {
 		}
 		failing = err != nil
 	}
+}
+
+// since is how far back changes must be read to miss none.
+func (c *Catalogue) since() time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.newest.IsZero() {
+		return time.Time{}
+	}
+	return c.newest.Add(-catalogueOverlap)
 }
 
 func (c *Catalogue) read(ctx context.Context, since time.Time) error {

@@ -144,6 +144,43 @@ func TestTheCatalogueFollowsChanges(t *testing.T) {
 	t.Logf("known after %s", time.Since(began))
 }
 
+// heldStore reads a sale, and then keeps the answer to itself for a while.
+type heldStore struct {
+	*db.Store
+	read, tell chan struct{}
+}
+
+func (s *heldStore) Sale(ctx context.Context, id string) (*pipeline.Sale, error) {
+	sale, err := s.Store.Sale(ctx, id)
+	close(s.read)
+	<-s.tell
+	return sale, err
+}
+
+func TestAnAnswerThatArrivesLateDoesNotHideANewerOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	held := &heldStore{r.store, make(chan struct{}), make(chan struct{})}
+	catalogue := pipeline.NewCatalogue(held, r.log)
+	late := make(chan error, 1)
+	go func() {
+		_, err := catalogue.Get(r.ctx(), r.sale.ID)
+		late <- err
+	}()
+	<-held.read
+	r.change(r.sale.ID, pipeline.SaleChange{AddStock: 5})
+	if err := catalogue.Load(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	close(held.tell)
+	if err := <-late; err != nil {
+		t.Fatal(err)
+	}
+	if sale, err := catalogue.Get(r.ctx(), r.sale.ID); err != nil || sale.Version != 2 {
+		t.Errorf("got %+v, %v, want version 2", sale, err)
+	}
+}
+
 func TestTheCatalogueAnswersWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivatePostgres(t)

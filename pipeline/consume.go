@@ -20,7 +20,7 @@ type Entry struct {
 // stream, where every other worker can help.
 func (w *Worker) lane(ctx context.Context, partitions []Partition) {
 	pause := newPause()
-	spread := 1 // partitions that had events last time; they share a batch
+	spread := len(partitions) // those that had events last time share a batch
 	for ctx.Err() == nil {
 		entries, err := w.fetch(partitions, max(1, w.opts.BatchSize/spread))
 		if err != nil {
@@ -94,25 +94,39 @@ func countPartitions(entries []Entry) int {
 }
 
 // work carries entries as far as they go: it repeats passes while a store is away, with growing pauses, and fetches
-// nothing meanwhile. What is left when the context ends stays pending for others.
+// nothing meanwhile. What is finished is not tried again, so that every pass gets further than the one before. What is left
+// when the context ends stays pending for others.
 func (w *Worker) work(ctx context.Context, entries []Entry) {
 	entries = w.held.take(entries)
-	if len(entries) == 0 {
-		return
-	}
 	defer w.held.drop(entries)
-	w.passes <- struct{}{}
-	defer func() { <-w.passes }()
-
 	pause := newPause()
-	for {
-		err := w.pass(ctx, entries)
-		if err == nil || ctx.Err() != nil {
-			return
+	for len(entries) > 0 && ctx.Err() == nil {
+		finished, err := w.pass(ctx, entries)
+		if err == nil {
+			return // what is not finished is locked by others
+		}
+		if len(finished) > 0 {
+			entries = remaining(entries, finished)
+			pause.over()
 		}
 		w.troubled("persist", err)
 		pause.wait(ctx)
 	}
+}
+
+// remaining keeps the entries that are not finished, in their order and their own memory: the caller still holds them all.
+func remaining(entries []Entry, finished []lockedEvent) []Entry {
+	done := make(map[entryKey]struct{}, len(finished))
+	for _, l := range finished {
+		done[entryKey{l.Partition, l.EntryID}] = struct{}{}
+	}
+	var rest []Entry
+	for _, e := range entries {
+		if _, ok := done[entryKey{e.Partition, e.ID}]; !ok {
+			rest = append(rest, e)
+		}
+	}
+	return rest
 }
 
 // decode sorts out what can't be read.
@@ -131,22 +145,34 @@ func decode(entries []Entry) (events []Event, unreadable []refusedEvent) {
 }
 
 // pass takes entries through lock, persist and settle once, within the batch deadline, and buries what can't be persisted
-// when its neighbours are safe. It is not cut off by shutdown: what has begun is finished.
-func (w *Worker) pass(ctx context.Context, entries []Entry) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.opts.BatchDeadline)
-	defer cancel()
+// when its neighbours are safe. It returns what is finished for good. It is not cut off by shutdown: what has begun is
+// finished.
+func (w *Worker) pass(ctx context.Context, entries []Entry) ([]lockedEvent, error) {
+	w.passes <- struct{}{}
+	defer func() { <-w.passes }()
+	ctx = context.WithoutCancel(ctx)
 	began := time.Now()
 	events, unreadable := decode(entries)
-	locked, err := w.lockOrders(ctx, events)
-	if err != nil {
-		return err
-	}
-	result, err := w.persist(ctx, locked)
+	locked, result, err := w.lockAndPersist(ctx, events)
 	w.settle(ctx, result.done)
-	if err != nil {
-		w.unlock(without(locked, result.done))
-		return err
+	buried, buryErr := w.buryAll(ctx, entries, append(unreadable, result.refused...))
+	finished := append(result.done, buried...)
+	if err = errors.Join(err, buryErr); err != nil {
+		w.unlock(without(locked, finished))
+		return finished, err
 	}
 	w.log.Debug("batch persisted", "entries", len(entries), "persisted", len(result.done), "took", time.Since(began))
-	return w.buryAll(ctx, entries, append(unreadable, result.refused...))
+	return finished, nil
+}
+
+// lockAndPersist is the part of a pass that the batch deadline bounds: beyond it the locks are about to expire.
+func (w *Worker) lockAndPersist(ctx context.Context, events []Event) ([]lockedEvent, sorted, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.opts.BatchDeadline)
+	defer cancel()
+	locked, err := w.lockOrders(ctx, events)
+	if err != nil {
+		return nil, sorted{}, err
+	}
+	result, err := w.persist(ctx, locked)
+	return locked, result, err
 }

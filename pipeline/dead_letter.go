@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"maps"
 
 	"github.com/redis/go-redis/v9"
@@ -22,16 +21,18 @@ type refusedEvent struct {
 	cause  error
 }
 
-// buryAll makes dead letters of refused events, one by one. One that could not be written stays pending and is tried again.
-func (w *Worker) buryAll(ctx context.Context, entries []Entry, refused []refusedEvent) error {
-	var errs []error
+// buryAll makes dead letters of refused events, one by one, and returns those that are buried. When Postgres stops
+// answering the rest stays pending and is tried again.
+func (w *Worker) buryAll(ctx context.Context, entries []Entry, refused []refusedEvent) ([]lockedEvent, error) {
+	var buried []lockedEvent
+	defer func() { w.settle(ctx, buried) }()
 	for _, r := range refused {
 		if err := w.bury(ctx, entries, r); err != nil {
-			errs = append(errs, err)
-			w.unlock([]lockedEvent{r.lockedEvent})
+			return buried, err
 		}
+		buried = append(buried, r.lockedEvent)
 	}
-	return errors.Join(errs...)
+	return buried, nil
 }
 
 // bury writes the letter, the rejected order and the release of its units in one transaction, and only then forgets the
@@ -60,7 +61,6 @@ func (w *Worker) bury(ctx context.Context, entries []Entry, r refusedEvent) erro
 	w.metrics.deadLetters.WithLabelValues(r.reason).Inc()
 	w.log.Error("event became a dead letter", "partition", r.Partition, "entry", r.EntryID, "reason", r.reason,
 		"sale", letter.SaleID, "order", letter.OrderID, "error", letter.Error)
-	w.settle(ctx, []lockedEvent{r.lockedEvent})
 	return nil
 }
 
@@ -75,6 +75,8 @@ func payloadOf(entries []Entry, r refusedEvent) map[string]any {
 
 // deliveries asks how often the entry was delivered; 0 when Redis does not tell.
 func (w *Worker) deliveries(ctx context.Context, r refusedEvent) int64 {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
 	pending, err := w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
 		Stream: w.keys.Orders(r.Partition), Group: Group, Start: r.EntryID, End: r.EntryID, Count: 1,
 	}).Result()

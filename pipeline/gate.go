@@ -53,6 +53,11 @@ func (g *gate) admit(ctx context.Context, req OrderRequest) (Decision, error) {
 	case got := <-t.answer:
 		return got.decision, got.err
 	case <-ctx.Done():
+	}
+	select { // both may have come at once, and an answer is worth more
+	case got := <-t.answer:
+		return got.decision, got.err
+	default:
 		return Decision{}, errNoAnswer
 	}
 }

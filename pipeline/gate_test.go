@@ -428,7 +428,7 @@ func TestAForgottenScriptIsSentAgain(t *testing.T) {
 func TestAFullRedisWritesNothingByHalves(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
-	r := newRig(t, rigOptions{RedisURL: server.URL(), Admission: patient})
+	r := newRig(t, rigOptions{RedisURL: server.URL()})
 	r.admit("ann", 1)
 	before := r.dump(r.sale)
 	limit := func(bytes string) {
@@ -437,14 +437,17 @@ func TestAFullRedisWritesNothingByHalves(t *testing.T) {
 		}
 	}
 	limit("1")
-	withoutNumbers := r.newAdmission(r.rdb, patient)
+	withoutNumbers := r.newAdmission(r.rdb, pipeline.AdmissionOptions{})
 	for name, a := range map[string]*pipeline.Admission{"with numbers": r.admission, "without": withoutNumbers} {
 		for _, user := range []string{"bob", "cat"} {
-			_, err := a.Admit(r.ctx(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: 1}) // at once: patience is a minute
+			_, err := a.Admit(r.ctx(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
 			if pipeline.KindOf(err) != pipeline.KindUnavailable {
 				t.Errorf("%s: got %v, want unavailable", name, err)
 			}
 		}
+	}
+	if got := r.count("sluice_admission_retries_total"); got != 4 {
+		t.Errorf("4 requests failed after %v calls: what does not pass by itself is not repeated", got)
 	}
 	if decision, err := r.try(pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || decision.Code != lua.AdmitAlreadyOrdered {
 		t.Errorf("an answer that needs no memory: got %q, %v", decision.Code, err)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
 )
 
 // reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and works them off:
@@ -28,19 +31,13 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 
 func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
 	pending, err := w.pending(ctx)
-	if err != nil {
-		return err
-	}
-	if err := w.observe(ctx, pending); err != nil {
-		return err
-	}
-	var errs []error // of one partition never keep another waiting
+	errs := []error{err} // one partition's error never keeps another waiting
 	for p, summary := range pending {
 		if summary.Count > 0 {
 			errs = append(errs, w.reclaimPartition(ctx, p, summary, cursors))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, w.observe(ctx, pending))...)
 }
 
 func (w *Worker) reclaimPartition(ctx context.Context, p Partition, summary *redis.XPending, cursors []string) error {
@@ -60,7 +57,7 @@ func (w *Worker) reclaimPartition(ctx context.Context, p Partition, summary *red
 	return w.claimIdle(ctx, p, cursors)
 }
 
-// pending asks for the summary of every partition's pending list in one round trip; it costs some 20 µs each, however
+// pending asks for the summary of every partition's pending list in one round trip, and returns those that it got. It costs some 20 µs each, however
 // long the lists are.
 func (w *Worker) pending(ctx context.Context) (map[Partition]*redis.XPending, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
@@ -70,17 +67,20 @@ func (w *Worker) pending(ctx context.Context) (map[Partition]*redis.XPending, er
 	for p := range Partition(w.opts.Partitions) {
 		asked[p] = pipe.XPending(ctx, w.keys.Orders(p), Group)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		if redis.HasErrorPrefix(err, "NOGROUP") {
-			return nil, errors.Join(err, w.ensureGroups(ctx))
-		}
-		return nil, err
-	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
 	summaries := make(map[Partition]*redis.XPending, len(asked))
+	var errs []error
 	for p, cmd := range asked {
+		if cmd.Err() != nil {
+			errs = append(errs, cmd.Err())
+			continue
+		}
 		summaries[Partition(p)] = cmd.Val()
 	}
-	return summaries, nil
+	if slices.ContainsFunc(errs, func(err error) bool { return redis.HasErrorPrefix(err, "NOGROUP") }) {
+		errs = append(errs, w.ensureGroups(ctx))
+	}
+	return summaries, errors.Join(errs...)
 }
 
 // deadConsumers returns the consumers with pending entries and without a heartbeat.
@@ -133,6 +133,9 @@ func (w *Worker) takeOver(ctx context.Context, p Partition, consumer string, min
 			return err
 		}
 		for _, id := range alone {
+			if ctx.Err() != nil {
+				return nil
+			}
 			if err := w.claimAndWork(ctx, p, []string{id}, minIdle, reason); err != nil {
 				return err
 			}
@@ -154,20 +157,19 @@ func (w *Worker) claimAndWork(ctx context.Context, p Partition, ids []string, mi
 	if len(ids) == 0 {
 		return nil
 	}
-	claimed, err := w.claim(ctx, p, ids, minIdle)
+	claimed, lost, err := w.claim(ctx, p, ids, minIdle)
 	if err != nil {
 		return err
 	}
+	w.reportLost(p, lost)
 	w.takenOver(ctx, p, claimed, reason)
 	return nil
 }
 
-func (w *Worker) claim(ctx context.Context, p Partition, ids []string, minIdle time.Duration) ([]redis.XMessage, error) {
+func (w *Worker) claim(ctx context.Context, p Partition, ids []string, minIdle time.Duration) ([]redis.XMessage, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	return w.rdb.XClaim(ctx, &redis.XClaimArgs{
-		Stream: w.keys.Orders(p), Group: Group, Consumer: w.opts.Name, MinIdle: minIdle, Messages: ids,
-	}).Result()
+	return lua.Claim(ctx, w.rdb, w.keys.Orders(p), Group, w.opts.Name, minIdle, ids)
 }
 
 func (w *Worker) takenOver(ctx context.Context, p Partition, messages []redis.XMessage, reason string) {

@@ -7,9 +7,12 @@ import (
 	"sluice/lua"
 )
 
-// settle acknowledges, deletes and unlocks what Postgres holds, one round trip per partition. When it fails until the
-// deadline the events stay pending and their next delivery changes nothing but settles them.
+// settle acknowledges, deletes and unlocks what Postgres holds, one round trip per partition. It has a time of its own:
+// what is committed must not stay locked because the batch's time is over. When it fails until then the events stay
+// pending, and their next delivery changes nothing but settles them.
 func (w *Worker) settle(ctx context.Context, done []lockedEvent) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
 	items := map[Partition][]lua.SettleItem{}
 	for _, l := range done {
 		items[l.Partition] = append(items[l.Partition], lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey, Token: l.token})
@@ -50,11 +53,13 @@ func (w *Worker) unlock(locked []lockedEvent) {
 			keys[h] = append(keys[h], l.lockKey)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
-	defer cancel()
+	var calls sync.WaitGroup
 	for h, group := range keys {
-		if err := w.locks.UnlockMany(ctx, group, h.token); err != nil {
-			w.troubled("unlock", err) // they expire
-		}
+		calls.Go(func() {
+			if err := w.locks.UnlockMany(context.Background(), group, h.token); err != nil { // it bounds itself
+				w.troubled("unlock", err) // they expire
+			}
+		})
 	}
+	calls.Wait()
 }

@@ -151,7 +151,7 @@ func NewWorker(rdb, reader redis.UniversalClient, keys Keys, store OrderStore, o
 func (w *Worker) Name() string { return w.opts.Name }
 
 // Run works until the context ends. It then finishes the batches under way, hands over what it could not finish and leaves
-// the group; that takes at most BatchDeadline plus a few calls. No error of Redis or Postgres ends it.
+// the group; that takes at most BatchDeadline and some fifteen seconds more, if every store hangs. No error of Redis or Postgres ends it.
 func (w *Worker) Run(ctx context.Context) {
 	if !w.join(ctx) {
 		return

@@ -314,3 +314,80 @@ func (r *rig) keysLike(pattern string) int {
 	}
 	return len(keys)
 }
+
+// slowDatabase makes each call take its time, as a database in another building does.
+type slowDatabase struct {
+	pipeline.OrderStore
+	delay time.Duration
+	calls atomic.Int64
+}
+
+func (s *slowDatabase) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	s.calls.Add(1)
+	select {
+	case <-time.After(s.delay):
+		return s.OrderStore.PersistOrders(ctx, events)
+	case <-ctx.Done():
+		return nil, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "too slow")
+	}
+}
+
+// TestManyRefusedBeforeGood (I8): hundreds of events that Postgres refuses take longer to find than a batch may; every pass
+// still gets further than the one before, and the good ones behind them are persisted.
+func TestManyRefusedBeforeGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{NoSale: true})
+	oversold := r.createSale(pipeline.Sale{ID: "oversold", Total: 1})
+	good := r.createSale(pipeline.Sale{ID: "good", Partitions: oversold.Partitions})
+	if err := r.rdb.HIncrBy(r.ctx(), r.keys.Sale(oversold.Partitions[0], oversold.ID), "stock", 300).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.sale = oversold
+	r.admitMany("many", 300)
+	r.sale = good
+	r.admitMany("few", 20)
+	r.startWorker(&slowDatabase{OrderStore: r.store, delay: 5 * time.Millisecond}, pipeline.WorkerOptions{
+		Concurrency: 1, BatchDeadline: 300 * time.Millisecond, LockTTL: time.Second, ClaimMinIdle: 20 * time.Second,
+	})
+	testkit.Eventually(t, settleLimit, "the good orders are persisted", func() bool { return r.rows(good.ID) == 20 })
+	r.settled()
+	if got := r.letters()["refused"]; got != 299 {
+		t.Errorf("%d letters, want 299", got)
+	}
+}
+
+// TestDeletedEventsAreReported (I9): somebody deletes events that a dead worker held; that is counted, never passed over.
+func TestDeletedEventsAreReported(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	r.admitMany("buyer", 10)
+	r.deliverTo("dead", 10)
+	for _, e := range r.entries(r.sale.Partitions[0])[3:5] {
+		if err := r.rdb.XDel(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), e.ID).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.startWorker(r.store, pipeline.WorkerOptions{})
+	testkit.Eventually(t, settleLimit, "the rest is persisted", func() bool { return r.rows(r.sale.ID) == 8 })
+	testkit.Eventually(t, settleLimit, "both are reported", func() bool { return r.count("sluice_events_lost_total") == 2 })
+}
+
+// TestStopIsBounded: a worker in whose hands a whole first read lies, and whose Postgres hangs, stops after one pass.
+func TestStopIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{NoSale: true, Partitions: 8})
+	for i := range 8 {
+		r.sale = r.createSale(pipeline.Sale{ID: fmt.Sprintf("drop-%d", i), Partitions: []pipeline.Partition{pipeline.Partition(i)}})
+		r.admitMany("buyer", 50)
+	}
+	store := &slowDatabase{OrderStore: r.store, delay: time.Hour}
+	worker := r.startWorker(store, pipeline.WorkerOptions{
+		Concurrency: 1, BatchSize: 10, BatchDeadline: 2 * time.Second, LockTTL: 10 * time.Second,
+	})
+	testkit.Eventually(t, settleLimit, "a batch is in hand", func() bool { return r.pendingOf(worker.Name()) > 0 })
+	before := store.calls.Load()
+	worker.stop()
+	if began := store.calls.Load() - before; began > 1 { // one may have been about to begin
+		t.Errorf("%d more batches were begun after the worker was told to stop", began)
+	}
+}

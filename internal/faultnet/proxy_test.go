@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -328,10 +329,17 @@ func TestPostgresCommitsWhatNobodyHearsOf(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
+	p.proxy.Freeze()
+	var calls sync.WaitGroup
+	const connections = 15
+	for range connections {
+		calls.Go(func() {
+			if err := p.through.Ping(within(t, soon)).Err(); err == nil {
+				t.Error("a frozen network answered")
+			}
+		})
 	}
-	p.proxy.Freeze() // even so
+	testkit.Eventually(t, soon, "connections", func() bool { return p.proxy.Connections() == connections })
 	for range 2 {
 		if err := p.proxy.Close(); err != nil {
 			t.Fatal(err)
@@ -340,6 +348,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if n := p.proxy.Connections(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
+	calls.Wait()
 	if err := p.through.Ping(within(t, soon)).Err(); err == nil {
 		t.Error("a closed proxy answered")
 	}

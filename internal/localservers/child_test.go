@@ -110,6 +110,17 @@ func TestNothingOutlivesAKilledParent(t *testing.T) {
 	}
 }
 
+// Somebody who tidies /tmp up, a person or a nightly job, must not make immortals of the servers.
+func TestNothingOutlivesAKilledParentWithoutItsDirectory(t *testing.T) {
+	t.Parallel()
+	needBoth(t)
+	c := startChild(t, "run")
+	c.awaitReady(t)
+	check(t, os.RemoveAll(c.dir))
+	c.kill(t)
+	awaitNothing(t, c.dir)
+}
+
 // Whenever the parent is killed (before initdb, within it, while a server starts) nothing is left.
 func TestNothingOutlivesAParentKilledWhileStarting(t *testing.T) {
 	t.Parallel()

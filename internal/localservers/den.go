@@ -32,10 +32,10 @@ const closeLimit = 25 * time.Second
 // stays behind.
 type den struct {
 	dir      string
-	lifeline *os.File // the write end of the guardian's stdin; nobody else may hold it
 	guardian *exec.Cmd
 
-	mu       sync.Mutex // protects names and programs
+	mu       sync.Mutex // protects the rest
+	lifeline *os.File   // the write end of the guardian's stdin, nil once closed; nobody else may hold it
 	names    map[string]int
 	programs []*RunningProgram
 }
@@ -139,13 +139,33 @@ func (d *den) listPrograms() []*RunningProgram {
 	return slices.Clone(d.programs)
 }
 
-// close lets the guardian tidy up and waits for it. Calling it twice is harmless.
-func (d *den) close() error {
+// tell lets the guardian know of a process. Where that fails the guardian is gone, and close does its work.
+func (d *den) tell(what, name string, pid int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lifeline != nil {
+		fmt.Fprintf(d.lifeline, "%s %s %d\n", what, name, pid)
+	}
+}
+
+// letGo closes the lifeline; false if it was closed before.
+func (d *den) letGo() (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.lifeline == nil {
-		return nil
+		return false, nil
 	}
 	err := d.lifeline.Close()
 	d.lifeline = nil
+	return true, err
+}
+
+// close lets the guardian tidy up and waits for it. Calling it twice is harmless.
+func (d *den) close() error {
+	first, err := d.letGo()
+	if !first {
+		return nil
+	}
 	overdue := time.AfterFunc(closeLimit, func() { _ = d.guardian.Process.Kill() })
 	defer overdue.Stop()
 	// The guardian's exit code says nothing: what counts is that the directory is gone. If somebody killed it, we tidy.

@@ -2,12 +2,12 @@
 # and removes it. It is the only thing that survives a SIGKILL of that process, so it does all the tidying, always.
 #
 # $1     the den's directory.
-# stdin  the read end of a pipe whose write end only the opening process holds: end of file means that it closed the den
-#        or died.
+# stdin  the read end of a pipe whose write end only the opening process holds. It says what runs ("started NAME PID",
+#        "ended NAME PID"); end of file means that it has closed the den or died.
 #
-# Every process of the den writes its process id into NAME.pid and then looks for the file `open` before it becomes what
-# it should run (process.go). Removing `open` before reading the ids leaves no gap: a process is either listed here or
-# finds the den closed.
+# It can't say what it has started a moment before it dies. So every process of the den also writes its process id into
+# NAME.pid and then looks for the file `open` before it becomes what it should run (process.go). Removing `open` before
+# reading the ids leaves no gap: a process is either listed or finds the den closed.
 den=$1
 PATH=$PATH:/usr/bin:/bin:/usr/sbin:/sbin
 trap '' HUP INT TERM # a ctrl-C is the opening process' to handle
@@ -15,21 +15,36 @@ cd / || exit 1
 
 nap() { sleep 0.05 2>/dev/null || sleep 1; }
 
-while read -r _; do :; done
+running= # NAME:PID …
+while read -r what name pid; do
+	case $what in
+	started) running="$running $name:$pid" ;;
+	ended)
+		others=
+		for one in $running; do
+			[ "$one" = "$name:$pid" ] || others="$others $one"
+		done
+		running=$others
+		;;
+	esac
+done
 
 rm -f "$den/open"
 
+for file in "$den"/*.pid; do
+	pid=$(cat "$file" 2>/dev/null)
+	[ -z "$pid" ] || running="$running $(basename "$file" .pid):$pid"
+done
 for file in "$den"/*.paused; do
 	# shellcheck disable=SC2046 # a list of process ids
 	kill -CONT $(cat "$file" 2>/dev/null) 2>/dev/null
 done
 
-for file in "$den"/*.pid; do
-	pid=$(cat "$file" 2>/dev/null)
-	[ -n "$pid" ] || continue
-	case $file in
+for one in $running; do
+	pid=${one#*:}
+	case $one in
 	# Postgres ends its own children and removes its shared memory, but not while it is paused.
-	*/postgres.pid) kill -QUIT "$pid" && kill -CONT "$pid" ;;
+	postgres:*) kill -QUIT "$pid" && kill -CONT "$pid" ;;
 	*) kill -KILL "$pid" ;;
 	esac 2>/dev/null
 done

@@ -18,8 +18,8 @@ const killLimit = 10 * time.Second
 // pipeLimit bounds the wait for the output of a process that has ended but has left its pipes to a child of its own.
 const pipeLimit = time.Second
 
-// wrapper records its process id on descriptor 3, sees whether the den ($0) is still open, and becomes the command. See
-// guardian.sh for why this order leaves no gap.
+// wrapper records its process id on descriptor 3, sees whether the den ($0) is still open, and becomes the command.
+// guardian.sh tells why.
 const wrapper = `echo $$ >&3 && [ -e "$0/open" ] && exec "$@" 3>&-`
 
 // errEnded is what signalling a process that has ended returns.
@@ -60,14 +60,17 @@ func (d *den) start(c command) (*process, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", c.name, err), os.Remove(pidFile.Name()))
 	}
 	p := &process{cmd: cmd, exited: make(chan struct{})}
-	go p.reap(pidFile.Name())
+	d.tell("started", c.name, p.pid())
+	go d.reap(p, c.name, pidFile.Name())
 	return p, nil
 }
 
-func (p *process) reap(pidFile string) {
+// reap takes the process off both lists as soon as its number may be another process'.
+func (d *den) reap(p *process, name, pidFile string) {
 	defer close(p.exited)
 	p.err = p.cmd.Wait()
-	_ = os.Remove(pidFile) // its number may soon be another process'
+	d.tell("ended", name, p.pid())
+	_ = os.Remove(pidFile)
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

@@ -117,10 +117,7 @@ func (s *server) killFamily() error {
 	if errors.Is(err, errEnded) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	err = s.proc.kill()
+	err = errors.Join(err, s.proc.kill())
 	for _, pid := range children {
 		err = errors.Join(err, signalChild(pid, syscall.SIGKILL))
 	}

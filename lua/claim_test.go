@@ -1,0 +1,46 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"sluice/lua"
+)
+
+// Entries of a dead worker change hands; one whose event was deleted is told as lost, once, instead of vanishing.
+func TestClaimTakesOverAndTellsTheLost(t *testing.T) {
+	f := newFixture(t)
+	ids := f.delivered(4) // pending at w1
+	claim := func(minIdle time.Duration, ids ...string) (got []string, lost []string) {
+		claimed, lost, err := lua.Claim(f.ctx, f.rdb, f.admit.Orders, group, "w2", minIdle, ids)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, m := range claimed {
+			got = append(got, m.ID)
+			if m.Values["v"] != "1" || m.Values["s"] == "" {
+				t.Errorf("entry %s came with %v", m.ID, m.Values)
+			}
+		}
+		return got, lost
+	}
+	f.unchanged("a claim of what is too young", func() { claim(time.Hour, ids...) })
+	f.mustSettle(lua.SettleItem{EntryID: ids[1]})
+	f.do("XDEL", f.admit.Orders, ids[2])
+
+	got, lost := claim(0, ids...)
+	same(t, "claimed", got, []string{ids[0], ids[3]})
+	same(t, "lost", lost, []string{ids[2]})
+	got, lost = claim(0, ids[2], ids[1])
+	if len(got) != 0 || len(lost) != 0 {
+		t.Errorf("the second run: got %v and lost %v, want none", got, lost)
+	}
+}
+
+func TestClaimOfAStreamOfAnotherTypeChangesNothing(t *testing.T) {
+	f := newFixture(t)
+	f.spoilt(f.admit.Orders, func() error {
+		_, _, err := lua.Claim(f.ctx, f.rdb, f.admit.Orders, group, "w2", 0, []string{"1-1"})
+		return err
+	})
+}
