@@ -21,6 +21,19 @@ func (a *Admission) Waiting() int {
 	return waiting
 }
 
+// Busy reports whether any gate has requests, waiting or in a call.
+func (a *Admission) Busy() bool {
+	busy := false
+	a.gates.Range(func(_, value any) bool {
+		g := value.(*gate)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		busy = busy || g.draining
+		return true
+	})
+	return busy
+}
+
 // SetClock replaces the host's clock.
 func (n *Numbers) SetClock(now func() time.Time) { n.now = now }
 

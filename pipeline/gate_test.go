@@ -56,9 +56,8 @@ func through(t *testing.T, url string) *faultnet.Proxy {
 func redisURL(r *rig) string {
 	if o := r.rdb.Options(); o.Network == "tcp" {
 		return "redis://" + o.Addr
-	} else {
-		return "unix://" + o.Addr
 	}
+	return "unix://" + r.rdb.Options().Addr
 }
 
 // requests are calls of Admit that run in the background.
@@ -330,6 +329,7 @@ func TestABuyerWhoLeftBetweenTwoTriesIsNotAdmitted(t *testing.T) {
 	testkit.Eventually(t, callLimit, "a try", func() bool { return f.count("sluice_admission_retries_total") > 0 })
 	leave()
 	wantKind(t, gone.done()["gone"].err, pipeline.KindUnavailable)
+	testkit.Eventually(t, callLimit, "the try under way to fail", func() bool { return !f.admission.Busy() })
 	f.proxy.Heal()
 	f.admit("stays", 1)
 	if _, marked := f.slots(f.sale)["gone"]; marked {
@@ -402,13 +402,13 @@ func TestAServerThatTookOverIsFound(t *testing.T) {
 	server := testkit.PrivateRedis(t)
 	r := newRig(t, rigOptions{RedisURL: server.URL(), Admission: pipeline.AdmissionOptions{RequestTimeout: callLimit}})
 	r.admit("ann", 1)
-	if err := r.rdb.SlaveOf(r.ctx(), "127.0.0.1", "1").Err(); err != nil { // a replica of nobody: it refuses writes
+	if err := r.rdb.ReplicaOf(r.ctx(), "127.0.0.1", "1").Err(); err != nil { // a replica of nobody: it refuses writes
 		t.Fatal(err)
 	}
 	q := r.requests()
 	q.send(r.ctx(), "bob")
 	testkit.Eventually(t, callLimit, "a try", func() bool { return r.count("sluice_admission_retries_total") > 0 })
-	if err := r.rdb.SlaveOf(r.ctx(), "NO", "ONE").Err(); err != nil {
+	if err := r.rdb.ReplicaOf(r.ctx(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	q.wantAllAccepted()

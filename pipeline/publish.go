@@ -57,10 +57,16 @@ func (p *Publisher) Change(ctx context.Context, id, actor string, change SaleCha
 		return nil, Errorf(KindInvalid, "stock can only be added: units that buyers hold can't be taken back")
 	}
 	sale, err := p.store.ChangeSale(ctx, id, actor, change)
+	if KindOf(err) == KindUnavailable {
+		return nil, Wrap(KindUnavailable, err, "Postgres did not confirm the change, which may stand all the same: look at the sale before you repeat it")
+	}
 	if err != nil {
 		return nil, err
 	}
-	return sale, p.Publish(ctx, sale)
+	if err := p.Publish(ctx, sale); err != nil {
+		return sale, Wrap(KindOf(err), err, "the change stands, don't repeat it; Redis has not got it yet, a worker brings it there")
+	}
+	return sale, nil
 }
 
 // Publish brings Redis up to a sale's definition: it loads a sale that was never loaded, and adjusts one that is older.

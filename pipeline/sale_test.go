@@ -165,7 +165,7 @@ func TestSharesAddUpToTheTotal(t *testing.T) {
 			sale.Partitions = append(sale.Partitions, pipeline.Partition((p*5)%7))
 		}
 		before := make([]int64, partitions)
-		for total := int64(0); total < 60; total++ {
+		for total := range int64(60) {
 			var sum int64
 			for i, p := range sale.Partitions {
 				share := sale.ShareOf(p, total)

@@ -295,24 +295,27 @@ func TestDropRepliesTakesWhateverComes(t *testing.T) {
 	}
 }
 
+// connect opens a connection that is closed when the test ends, in whatever state it then is.
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(within(t, soon), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
 func TestPostgresCommitsWhatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
 	url := testkit.EmptyDatabase(t)
 	proxy := listen(t, url)
 	ctx := within(t, soon)
-	direct, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer direct.Close(ctx)
+	direct := connect(t, url)
 	if _, err := direct.Exec(ctx, "create table notes (text text)"); err != nil {
 		t.Fatal(err)
 	}
-	through, err := pgx.Connect(ctx, proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer through.Close(ctx)
+	through := connect(t, proxy.URL())
 	for _, text := range []string{"heard", "unheard"} {
 		proxy.DropReplyTo("unheard", 1)
 		_, err := through.Exec(ctx, "insert into notes values ($1)", text)

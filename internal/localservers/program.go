@@ -2,13 +2,18 @@ package localservers
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"regexp"
 	"syscall"
 )
 
+// programName is what fits into a file name and into a line for the guardian.
+var programName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,64}$`)
+
 // Program is a program of ours (an API, a worker) to run beside private servers.
 type Program struct {
-	Name           string   // in file names and errors; need not be unique
+	Name           string   // letters, digits, dots and dashes; need not be unique
 	Path           string   // of the executable
 	Args           []string // without the program's own name
 	Dir            string   // working directory; "" is ours
@@ -24,6 +29,9 @@ type RunningProgram struct {
 // Run starts a program that ends with the servers: at Close, or when this process dies in whatever way. It runs under our
 // own account, in a session of its own, so a ctrl-C in the terminal doesn't reach it: Stop does.
 func (s *Servers) Run(p Program) (*RunningProgram, error) {
+	if !programName.MatchString(p.Name) {
+		return nil, fmt.Errorf("program name %q: use letters, digits, dots and dashes", p.Name)
+	}
 	proc, err := s.den.start(command{
 		name: "program-" + s.den.unique(p.Name), argv: append([]string{p.Path}, p.Args...),
 		dir: p.Dir, env: p.Env, stdout: p.Stdout, stderr: p.Stderr,

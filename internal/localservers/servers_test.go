@@ -132,6 +132,11 @@ func TestProgramsRunBesideServersAndEndWithThem(t *testing.T) {
 			t.Errorf("process %d: got %v, want it ended by a signal", program.PID(), program.Err())
 		}
 	}
+	for _, name := range []string{"", "a b", "a/b", "a\nended redis 1"} {
+		if _, err := s.Run(Program{Name: name, Path: "/bin/true"}); err == nil {
+			t.Errorf("a program named %q was started", name)
+		}
+	}
 	if _, err := s.Run(sleeper); err == nil {
 		t.Error("a program started beside closed servers")
 	}
