@@ -167,7 +167,7 @@ func TestWindowByTheClockOfRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got reply
-	testkit.Eventually(t, 10*time.Second, "the sale to open", func() bool {
+	testkit.Eventually(t, time.Minute, "the sale to open", func() bool {
 		got = r.do(order("soon", "ann", ""))
 		return got.status == 202
 	})

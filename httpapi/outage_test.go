@@ -124,7 +124,7 @@ func TestRedisKilledWhileServing(t *testing.T) {
 	})
 
 	restart(t, redis)
-	testkit.Eventually(t, 10*time.Second, "orders to be taken again", func() bool {
+	testkit.Eventually(t, time.Minute, "orders to be taken again", func() bool {
 		return r.do(order("drop-1", "bob", "")).status != 503
 	})
 	// Bob's refused request may have been taken by Redis before it was killed, but he has one order now.
@@ -159,7 +159,7 @@ func TestPostgresKilledWhileServing(t *testing.T) {
 		t.Errorf("the refusal took %s", refused.took)
 	}
 	must(t, postgres.Restart(t.Context()))
-	testkit.Eventually(t, 10*time.Second, "the order to be readable", func() bool {
+	testkit.Eventually(t, time.Minute, "the order to be readable", func() bool {
 		return r.do(get(placed.header.Get("Location"), "ann")).status == 200
 	})
 }

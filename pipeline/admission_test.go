@@ -366,3 +366,26 @@ func TestRequestsThatNoSaleCouldAccept(t *testing.T) {
 		}
 	}
 }
+
+// TestOneUnreadableSlotHarmsNobodyElse: a slot that none of our scripts wrote spoils the request of its buyer, and of nobody
+// who happens to be in the same batch.
+func TestOneUnreadableSlotHarmsNobodyElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	if err := r.rdb.HSet(r.ctx(), r.keys.Buyers(r.sale.Partitions[0], r.sale.ID), "buyer-7", "nonsense").Err(); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, 60)
+	together(len(errs), func(i int) {
+		_, errs[i] = r.try(pipeline.OrderRequest{UserID: fmt.Sprintf("buyer-%d", i), Quantity: 1})
+	})
+	for i, err := range errs {
+		if (err != nil) != (i == 7) {
+			t.Errorf("buyer %d: got %v", i, err)
+		}
+	}
+	wantKind(t, errs[7], pipeline.KindUnavailable)
+	if got := len(r.events(r.sale)); got != 59 {
+		t.Errorf("got %d events, want 59", got)
+	}
+}

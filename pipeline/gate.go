@@ -123,6 +123,12 @@ func (g *gate) run(batch []*ticket) {
 			return
 		}
 		g.admission.metrics.admitRetried()
+		if redis.HasErrorPrefix(err, "BADSLOT") && len(batch) > 1 {
+			for i := range batch { // one buyer's slot can't be read: the others must not suffer for it
+				g.run(batch[i : i+1])
+			}
+			return
+		}
 		if !passes(err) {
 			g.admission.log.Warn("admission failed", "sale", g.id.sale, "error", err)
 			fail(batch, refusal(err))

@@ -23,7 +23,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := w.reclaim(ctx, cursors); err != nil {
+		if err := w.reclaim(ctx, cursors); err != nil && ctx.Err() == nil {
 			w.troubled("reclaim", err)
 		}
 	}
@@ -133,8 +133,8 @@ func (w *Worker) takeOver(ctx context.Context, p Partition, consumer string, min
 			return err
 		}
 		for _, id := range alone {
-			if ctx.Err() != nil {
-				return nil
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			if err := w.claimAndWork(ctx, p, []string{id}, minIdle, reason); err != nil {
 				return err

@@ -79,9 +79,9 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	if out := sluice(t, at, "pending").mustFine(t); !strings.Contains(out, "Nothing is pending") {
 		t.Errorf("pending: got %q, want nothing", out)
 	}
-	testkit.Eventually(t, 10*time.Second, "the living worker to be listed", func() bool {
+	testkit.Eventually(t, time.Minute, "the living worker to be listed", func() bool {
 		for _, w := range decoded[[]workerView](t, sluice(t, at, "workers", "--json").mustFine(t)) {
-			if w.Alive && w.Partitions == 1 && w.StartedAt != nil {
+			if w.Alive && w.Partitions == 16 && w.StartedAt != nil {
 				return true
 			}
 		}
