@@ -116,10 +116,7 @@ func (w *Worker) work(ctx context.Context, entries []Entry) {
 
 // remaining keeps the entries that are not finished, in their order and their own memory: the caller still holds them all.
 func remaining(entries []Entry, finished []lockedEvent) []Entry {
-	done := make(map[entryKey]struct{}, len(finished))
-	for _, l := range finished {
-		done[entryKey{l.Partition, l.EntryID}] = struct{}{}
-	}
+	done := keysOf(finished)
 	var rest []Entry
 	for _, e := range entries {
 		if _, ok := done[entryKey{e.Partition, e.ID}]; !ok {

@@ -134,10 +134,7 @@ func (w *Worker) sortOut(locked []lockedEvent, outcomes []PersistOutcome) sorted
 }
 
 func without(all, some []lockedEvent) []lockedEvent {
-	drop := make(map[entryKey]struct{}, len(some))
-	for _, l := range some {
-		drop[entryKey{l.Partition, l.EntryID}] = struct{}{}
-	}
+	drop := keysOf(some)
 	var rest []lockedEvent
 	for _, l := range all {
 		if _, dropped := drop[entryKey{l.Partition, l.EntryID}]; !dropped {
@@ -145,4 +142,12 @@ func without(all, some []lockedEvent) []lockedEvent {
 		}
 	}
 	return rest
+}
+
+func keysOf(locked []lockedEvent) map[entryKey]struct{} {
+	keys := make(map[entryKey]struct{}, len(locked))
+	for _, l := range locked {
+		keys[entryKey{l.Partition, l.EntryID}] = struct{}{}
+	}
+	return keys
 }
