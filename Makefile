@@ -32,7 +32,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup build ## watch a whole flash sale, with a worker killed in the middle and a proof at the end
+demo: setup build ## watch a whole flash sale, with a worker killed in the middle, unpaid orders sold again, and a proof at the end
 	@bin/sluice demo $(ARGS)
 
 .PHONY: dev
@@ -64,6 +64,24 @@ build: ## bin/api, bin/worker and bin/sluice
 .PHONY: bench
 bench: setup ## measure, as ratios against the bare thing; ARGS=-h lists what can be chosen
 	@cd bench && go run -buildvcs=false . $(ARGS)
+
+.PHONY: bench-rebuild
+bench-rebuild: setup ## time the rebuild of a sale with 1,000,000 live orders, and clean restarts; ARGS="-orders 100000"
+	@cd bench && go run -buildvcs=false ./rebuild $(ARGS)
+
+# Of the long run: faults are injected for so many minutes. A seed makes the same plan of faults again.
+CHAOS_MINUTES ?= 5
+CHAOS_SEED ?= 0
+
+.PHONY: chaos
+chaos: setup ## break everything during a flash sale and prove that nothing is lost; CHAOS_MINUTES=5 CHAOS_SEED=...
+	@go build -buildvcs=false -o bin/chaos ./chaos/run
+	@bin/chaos -minutes $(CHAOS_MINUTES) -seed $(CHAOS_SEED) $(ARGS)
+
+.PHONY: chaos-defects
+chaos-defects: setup ## break the product on purpose, one way at a time: the short chaos must catch it; ARGS="-only no-claim"
+	@go build -buildvcs=false -o bin/chaos-defects ./chaos/defects
+	@bin/chaos-defects $(ARGS)
 
 .PHONY: lint
 lint: ## golangci-lint over both modules

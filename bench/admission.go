@@ -116,11 +116,15 @@ func (g *gateContest) fill(requests []lua.AdmitRequest, first int64) {
 	}
 }
 
+// maxEvents is more than any contest accepts: what it leaves in the stream is not its limit.
+const maxEvents = 1 << 40
+
 // admitAll makes one script call in which everybody must be accepted.
 func admitAll(ctx context.Context, s *Site, requests []lua.AdmitRequest) error {
 	p := s.sale.Partitions[0]
-	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p)}
-	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, requests)
+	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p), Trusted: keys.Trusted(p),
+		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID)}
+	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, maxEvents, requests)
 	if err != nil {
 		return err
 	}

@@ -27,14 +27,18 @@ func newAPI(ctx context.Context, s *Site) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	admission := pipeline.NewAdmission(s.rdb, keys, pipeline.AdmissionOptions{Durability: features.Durability()},
+	admission := pipeline.NewAdmission(s.rdb, keys, pipeline.AdmissionOptions{Durability: features.Durability(), StreamMaxLag: maxEvents},
 		pipeline.NewMetrics(nil), s.log)
+	lookup := pipeline.NewLookup(s.rdb, keys, s.store)
 	handler := func(admitter httpapi.Admitter) http.Handler {
 		return httpapi.New(httpapi.Deps{
 			Admission: admitter,
 			Sales:     s.sales,
 			Stock:     pipeline.NewStockReader(s.rdb, keys),
-			Orders:    pipeline.NewLookup(s.rdb, keys, s.store),
+			Orders:    lookup,
+			Cancel:    pipeline.NewCanceller(lookup, s.store, pipeline.NewNews(s.rdb, keys, s.log), pipeline.NewMetrics(nil)),
+			Push:      pipeline.NewHub(s.rdb, keys, partitions, s.store, pipeline.HubOptions{}, nil, s.log), // nobody waits, so it need not run
+			Waitlist:  pipeline.NewWaitlist(s.rdb, keys, s.store, lookup, pipeline.NewMetrics(nil), s.log),
 			Auth:      httpapi.DevAuth{},
 			Log:       s.log,
 		})

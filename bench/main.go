@@ -89,5 +89,6 @@ func sections() []section {
 		{"admission", benchAdmission},
 		{"latency", benchLatency},
 		{"persist", benchPersist},
+		{"locks", benchLocks},
 	}
 }

@@ -103,7 +103,7 @@ func (h *harvest) writeAll(ctx context.Context, writers int, write func(context.
 }
 
 func (h *harvest) persist(ctx context.Context, events []pipeline.Event) error {
-	outcomes, err := h.site.store.PersistOrders(ctx, events)
+	outcomes, err := h.site.store.PersistOrders(ctx, 1, events) // nothing is verified here: it stays the first generation
 	if err != nil {
 		return err
 	}
@@ -196,8 +196,8 @@ type countingStore struct {
 	done chan struct{}
 }
 
-func (c *countingStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
-	outcomes, err := c.OrderStore.PersistOrders(ctx, events)
+func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	outcomes, err := c.OrderStore.PersistOrders(ctx, g, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)
 	}

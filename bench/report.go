@@ -23,6 +23,7 @@ type Result struct {
 	Unit        string     `json:"unit"`
 	Contestants []Standing `json:"contestants"`
 	Ratios      []Ratio    `json:"ratios,omitempty"`
+	Notes       []string   `json:"notes,omitempty"` // figures that were asked for, and whether they were reached
 }
 
 // Ratio is how two contestants compare.

@@ -127,7 +127,18 @@ func (s *Site) clear(ctx context.Context) error {
 		return err
 	}
 	p := s.sale.Partitions[0]
-	_, err := lua.Load(ctx, s.desk, keys.Sale(p, saleID), lua.SaleFields{
+	owned := keys.Look(p)
+	id, err := s.store.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	owned.ID = id
+	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+		if _, err := step(ctx, s.desk, owned, "bench"); err != nil {
+			return err
+		}
+	}
+	_, err = lua.Load(ctx, s.desk, keys.Sale(p, saleID), keys.Trusted(p), lua.SaleFields{
 		Stock: s.sale.Total, Total: s.sale.Total, OpensMS: s.sale.OpensAt.UnixMilli(), ClosesMS: s.sale.ClosesAt.UnixMilli(),
 		MaxQuantity: s.sale.MaxQuantity, State: string(s.sale.State), Version: s.sale.Version,
 	})
@@ -145,6 +156,11 @@ func (s *Site) rewrite(ctx context.Context) error {
 	if err := s.desk.BgRewriteAOF(ctx).Err(); err != nil {
 		return err
 	}
+	return s.awaitRewrite(ctx)
+}
+
+// awaitRewrite returns when no append-only file is being written anew.
+func (s *Site) awaitRewrite(ctx context.Context) error {
 	const look = 5 * time.Millisecond
 	tick := time.NewTicker(look)
 	defer tick.Stop()

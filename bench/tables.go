@@ -118,6 +118,9 @@ func (p *printer) result(r *Result) {
 			fmt.Sprintf("by CPU time %.2f", ratio.CPU.Median), framed(ratio.CPU))
 	}
 	p.table(ratios)
+	for _, note := range r.Notes {
+		p.line("%s%s", indent, note)
+	}
 	for _, s := range r.Contestants {
 		p.line("%slimit of %s: %s", indent, s.Name, s.Limit)
 	}

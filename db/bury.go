@@ -68,5 +68,8 @@ func (s *Store) BuryEvent(ctx context.Context, letter pipeline.DeadLetter, event
 func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string) {
 	batch.Queue(rejectQuery, e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason)
 	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)
-	batch.Queue(markQuery, e.SaleID, e.Partition, e.Sequence)
+	// An accept that Redis has lost is not one that it must know of.
+	if reason != pipeline.LetterRedisLost {
+		batch.Queue(markQuery, e.SaleID, e.Partition, e.Sequence)
+	}
 }

@@ -55,7 +55,7 @@ func TestChangeSale(t *testing.T) {
 		}
 		sale = got
 	}
-	if got := one[int64](f, `select count(*) from audit_log`); got != 6 {
+	if got := one[int64](f, `select count(*) from audit_log where action <> 'create'`); got != 6 {
 		t.Errorf("audit log: got %d lines, want 6", got)
 	}
 }
@@ -123,7 +123,7 @@ func TestChangeSaleAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sale.Total != 100+added || sale.Version != 1+added || one[int64](f, `select count(*) from audit_log`) != added {
+	if sale.Total != 100+added || sale.Version != 1+added || one[int64](f, `select count(*) from audit_log where action = 'restock'`) != added {
 		t.Errorf("after %d restocks by 1: total %d, version %d", added, sale.Total, sale.Version)
 	}
 	if added < 10 {

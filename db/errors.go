@@ -34,7 +34,11 @@ var violations = map[string]string{
 	"orders_sequence_positive":    "the sequence is not positive",
 	"dead_letters_reason_set":     "a dead letter needs a reason",
 	"audit_log_actor_bounds":      "the actor is empty or too long",
+	"waitlist_user_id_bounds":     "the user id is empty or too long",
+	"waitlist_quantity_bounds":    "the quantity is out of bounds",
+	"waitlist_ticket_key":         "another person has this ticket",
 	"watermarks_partition_bounds": "the partition is out of bounds",
+	"endpoints_url_bounds":        "the URL is empty or too long",
 }
 
 // wrap turns whatever pgx returns into a pipeline.Error; nil stays nil and a pipeline.Error stays what it is. Only what

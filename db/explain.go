@@ -12,11 +12,12 @@ import (
 // lateral part is one look into one unique index (orders_pkey, orders_live_buyer_key, orders_number_key, sales_pkey) and
 // limit 1 keeps the planner from reading the whole table instead. No lock is taken.
 const explainQuery = `
-select i.index, own.partition, own.sequence, s.id is not null, buyer.id is not null, same.id is not null
+select i.index, own.partition, own.sequence, coalesce(own.live, false), s.id is not null, buyer.id is not null, same.id is not null
 from unnest($1::text[], $2::text[], $3::bigint[], $4::text[])
 	with ordinality as i (sale_id, id, number, user_id, index)
 left join lateral (
-	select partition, sequence from orders where sale_id = i.sale_id and id = i.id::uuid limit 1
+	select partition, sequence, status in ('awaiting_payment', 'confirmed', 'paid') as live
+	from orders where sale_id = i.sale_id and id = i.id::uuid limit 1
 ) own on true
 left join lateral (select id from sales where id = i.sale_id limit 1) s on true
 left join lateral (
@@ -58,18 +59,20 @@ func (s *Store) explainMissing(
 type obstacles struct {
 	ownPartition *int16 // of the order's own row; nil when there is none
 	ownSequence  *int64
+	ownLive      bool
 	saleKnown    bool
 	buyerLive    bool
 	numberTaken  bool
 }
 
 func (o *obstacles) into(index *int) []any {
-	return []any{index, &o.ownPartition, &o.ownSequence, &o.saleKnown, &o.buyerLive, &o.numberTaken}
+	return []any{index, &o.ownPartition, &o.ownSequence, &o.ownLive, &o.saleKnown, &o.buyerLive, &o.numberTaken}
 }
 
 func (o *obstacles) outcome(a *accept) pipeline.PersistOutcome {
 	switch {
-	case o.ownSequence != nil && a.same(pipeline.Partition(*o.ownPartition), *o.ownSequence):
+	// An order that stands holds its units once, however often it was admitted: again only where Redis had lost its slot.
+	case o.ownSequence != nil && (o.ownLive || a.same(pipeline.Partition(*o.ownPartition), *o.ownSequence)):
 		return pipeline.PersistRedelivered
 	case o.ownSequence != nil:
 		return pipeline.PersistReadmitted

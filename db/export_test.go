@@ -8,4 +8,11 @@ const (
 	LatestOrderQuery = latestOrderQuery
 	KnownQuery       = knownQuery
 	UnappliedQuery   = unappliedQuery
+	WaitingQuery     = waitingQuery
+	OrdersByIDQuery  = ordersByIDQuery
+
+	KnownPaymentQuery    = knownPaymentQuery
+	WaitingPaymentsQuery = waitingPaymentsQuery
+	PaymentsQuery        = paymentsQuery
+	OrderPaymentsQuery   = orderPaymentsQuery
 )

@@ -6,6 +6,15 @@ import (
 	"sluice/pipeline"
 )
 
+// Installation returns the id of this database's installation, which never changes.
+func (s *Store) Installation(ctx context.Context) (string, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	var id string
+	err := s.pool.QueryRow(ctx, `select id::text from installation_id`).Scan(&id)
+	return id, wrap(err, "installation")
+}
+
 // EnsurePartitions stores the number of partitions if none is stored yet, and returns the one that is: it is fixed at the
 // first use, because it decides where every sale's keys are.
 func (s *Store) EnsurePartitions(ctx context.Context, n int) (int, error) {

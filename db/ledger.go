@@ -21,17 +21,17 @@ const (
 
 // liveQuery reads a large part of what there is: the planner takes the table or an index, whichever is shorter.
 const liveQuery = `
-select id, user_id, quantity, partition, sequence, status from orders
+select id, user_id, quantity, partition, sequence, status, coalesce(number, 0), accepted_at from orders
 where sale_id = $1 and status in ('awaiting_payment', 'confirmed', 'paid')`
 
 // unappliedQuery relies on releases_unapplied_idx.
 const unappliedQuery = `
-select order_id, user_id, quantity, partition, sequence, '' from releases
+select order_id, user_id, quantity, partition, sequence, '', 0, created_at from releases
 where sale_id = $1 and applied_at is null`
 
 // knownQuery relies on orders_pkey: one look for each id.
 const knownQuery = `
-select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status
+select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(o.number, 0), o.accepted_at
 from unnest($2::text[]) as i (id)
 cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
 
@@ -80,12 +80,11 @@ type ledgerReader struct {
 func (r *ledgerReader) read(
 	ctx context.Context, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
 ) error {
-	// The pool's limit is made for short statements. The snapshot is taken by the first query after this one.
-	limit := strconv.FormatInt(ledgerTimeout.Milliseconds(), 10)
-	if _, err := r.tx.Exec(ctx, `select set_config('statement_timeout', $1, true)`, limit); err != nil {
+	// The snapshot is taken by the first query after this one.
+	if err := allowLong(ctx, r.tx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{r.sale, r.statuses, r.watermarks, r.applied} {
+	for _, part := range []func(context.Context) error{r.sale, r.statuses, r.watermarks, r.applied, r.incidents} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -99,6 +98,13 @@ func (r *ledgerReader) read(
 	return r.stream(ctx, unapplied, unappliedQuery)
 }
 
+// allowLong lets the statements of a transaction take as long as a ledger may: the pool's limit is made for short ones.
+func allowLong(ctx context.Context, tx pgx.Tx) error {
+	limit := strconv.FormatInt(ledgerTimeout.Milliseconds(), 10)
+	_, err := tx.Exec(ctx, `select set_config('statement_timeout', $1, true)`, limit)
+	return err
+}
+
 func (r *ledgerReader) sale(ctx context.Context) error {
 	err := r.tx.QueryRow(ctx, `select total, sold, version from sales where id = $1`, r.saleID).
 		Scan(&r.ledger.Total, &r.ledger.Sold, &r.ledger.Version)
@@ -110,15 +116,18 @@ func (r *ledgerReader) sale(ctx context.Context) error {
 
 func (r *ledgerReader) statuses(ctx context.Context) error {
 	rows, err := r.tx.Query(ctx, `
-		select status, count(*), sum(quantity) from orders where sale_id = $1 group by status`, r.saleID)
+		select status, partition, count(*), sum(quantity) from orders where sale_id = $1 group by status, partition`, r.saleID)
 	if err != nil {
 		return err
 	}
 	r.ledger.ByStatus = map[pipeline.OrderStatus]int64{}
+	r.ledger.ByPartition = map[pipeline.Partition]int64{}
 	var status pipeline.OrderStatus
+	var partition pipeline.Partition
 	var count, units int64
-	_, err = pgx.ForEachRow(rows, []any{&status, &count, &units}, func() error {
-		r.ledger.ByStatus[status] = count
+	_, err = pgx.ForEachRow(rows, []any{&status, &partition, &count, &units}, func() error {
+		r.ledger.ByStatus[status] += count
+		r.ledger.ByPartition[partition] += count
 		r.ledger.Orders += count
 		if status.Live() {
 			r.ledger.LiveUnits += units
@@ -137,6 +146,15 @@ func (r *ledgerReader) applied(ctx context.Context) (err error) {
 	r.ledger.Applied, err = r.perPartition(ctx, `
 		select partition, count(*) from releases where sale_id = $1 and applied_at is not null group by partition`)
 	return err
+}
+
+// incidents relies on watermarks_pkey, audit_log_sale_idx and dead_letters_unresolved_idx.
+func (r *ledgerReader) incidents(ctx context.Context) error {
+	return r.tx.QueryRow(ctx, `
+		select coalesce((select sum(lost) from watermarks where sale_id = $1), 0)::bigint,
+			(select count(*) from audit_log where sale_id = $1 and action in ('rebuild', 'repair')),
+			(select count(*) from dead_letters where sale_id = $1 and resolved_at is null)`, r.saleID).
+		Scan(&r.ledger.Lost, &r.ledger.Rebuilds, &r.ledger.Letters)
 }
 
 func (r *ledgerReader) perPartition(ctx context.Context, query string) (map[pipeline.Partition]int64, error) {
@@ -193,9 +211,10 @@ func (r *ledgerReader) stream(
 	}
 	var order pipeline.LedgerOrder
 	var id uuid.UUID
-	into := []any{&id, &order.UserID, &order.Quantity, &order.Partition, &order.Sequence, &order.Status}
+	into := []any{&id, &order.UserID, &order.Quantity, &order.Partition, &order.Sequence, &order.Status,
+		&order.Number, &order.AcceptedAt}
 	_, err = pgx.ForEachRow(rows, into, func() error {
-		order.OrderID = id.String()
+		order.OrderID, order.AcceptedAt = id.String(), order.AcceptedAt.UTC()
 		if err := each(order); err != nil {
 			cancel()
 			return &callbackError{err}

@@ -9,20 +9,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice/pipeline"
 )
 
 func ledgerOrder(e pipeline.Event, status pipeline.OrderStatus) pipeline.LedgerOrder {
-	return pipeline.LedgerOrder{
+	o := pipeline.LedgerOrder{
 		OrderID: e.OrderID, UserID: e.UserID, Quantity: e.Quantity, Partition: e.Partition, Sequence: e.Sequence, Status: status,
 	}
+	if status != "" {
+		o.Number, o.AcceptedAt = e.Number, e.AcceptedAt
+	}
+	return o
 }
 
 // collect returns a callback that gathers, and what it gathered, by order id.
 func collect() (func(pipeline.LedgerOrder) error, map[string]pipeline.LedgerOrder) {
 	all := map[string]pipeline.LedgerOrder{}
 	return func(o pipeline.LedgerOrder) error {
+		if o.AcceptedAt = o.AcceptedAt.UTC(); o.Status == "" {
+			o.AcceptedAt = time.Time{} // a release has its own time
+		}
 		all[o.OrderID] = o
 		return nil
 	}, all
@@ -39,7 +47,7 @@ func TestLedger(t *testing.T) {
 		batch[i].Partition = pipeline.Partition(i % 2)
 	}
 	f.persist(batch...)
-	f.exec(`update orders set status = 'paid', paid_at = now() where id = $1`, batch[1].OrderID)
+	f.exec(`update orders set status = 'paid', paid_at = now(), payment_id = 'p' where id = $1`, batch[1].OrderID)
 	for i, applied := range map[int]any{4: nil, 5: "2026-11-01"} {
 		f.exec(`update orders set status = 'expired', closed_at = now() where id = $1`, batch[i].OrderID)
 		f.exec(`update sales set sold = sold - $1 where id = 'drop'`, batch[i].Quantity)
@@ -62,9 +70,10 @@ func TestLedger(t *testing.T) {
 	const awaiting, paid, expired = pipeline.StatusAwaitingPayment, pipeline.StatusPaid, pipeline.StatusExpired
 	want := pipeline.Ledger{
 		Total: 100, Sold: 1 + 2 + 3 + 4, Version: 1, LiveUnits: 1 + 2 + 3 + 4, Orders: 6,
-		ByStatus:   map[pipeline.OrderStatus]int64{awaiting: 3, paid: 1, expired: 2},
-		Watermarks: map[pipeline.Partition]int64{0: 5, 1: 6},
-		Applied:    map[pipeline.Partition]int64{1: 1},
+		ByStatus:    map[pipeline.OrderStatus]int64{awaiting: 3, paid: 1, expired: 2},
+		ByPartition: map[pipeline.Partition]int64{0: 3, 1: 3},
+		Watermarks:  map[pipeline.Partition]int64{0: 5, 1: 6},
+		Applied:     map[pipeline.Partition]int64{1: 1},
 		Known: map[string]pipeline.LedgerOrder{
 			batch[0].OrderID: ledgerOrder(batch[0], awaiting), batch[4].OrderID: ledgerOrder(batch[4], expired),
 		},
@@ -106,7 +115,7 @@ func TestLedgerIsOneInstant(t *testing.T) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for batch := range slices.Chunk(all, 40) {
-			if _, err := f.store.PersistOrders(f.ctx(), batch); err != nil {
+			if _, err := f.store.PersistOrders(f.ctx(), 1, batch); err != nil {
 				t.Error(err)
 				return
 			}

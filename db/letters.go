@@ -3,71 +3,82 @@ package db
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"strings"
-	"unicode/utf8"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
 )
 
-const (
-	// maxLetterValue cuts a single field of a letter: what a stranger wrote into the stream may have any size.
-	maxLetterValue = 64 << 10 // bytes
-	// maxLetterText cuts the texts of a letter.
-	maxLetterText = 4 << 10 // bytes
-)
+const letterColumns = `id, created_at, resolved_at, coalesce(resolution, ''), note, coalesce(replay_order_id::text, ''),
+	partition, entry_id, sale_id, order_id, reason, error, deliveries`
 
-// SaveDeadLetter keeps a stream entry for an operator. It reports whether the letter is new: a second write of the same
-// entry changes nothing.
-func (s *Store) SaveDeadLetter(ctx context.Context, letter pipeline.DeadLetter) (bool, error) {
-	payload, err := json.Marshal(letterFields(letter.Payload))
-	if err != nil {
-		return false, pipeline.Wrap(pipeline.KindData, err, "dead letter: payload")
+// waitingQuery relies on dead_letters_unresolved_idx, which is as small as what waits.
+const waitingQuery = `
+select ` + letterColumns + ` from dead_letters
+where resolved_at is null and id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
+order by id limit $4`
+
+// allLettersQuery relies on dead_letters_pkey. A filter that few letters match reads on to the end: an operator may wait.
+const allLettersQuery = `
+select ` + letterColumns + ` from dead_letters
+where id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
+order by id limit $4`
+
+// Letters returns dead letters in the order of their ids, the newest last, at most pipeline.MaxLetters, without payloads.
+func (s *Store) Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error) {
+	if filter.Limit <= 0 || filter.Limit > pipeline.MaxLetters {
+		filter.Limit = pipeline.MaxLetters
+	}
+	query := waitingQuery
+	if filter.All {
+		query = allLettersQuery
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, letterQuery,
-		letter.Partition, letter.EntryID, letterText(letter.SaleID), letterText(letter.OrderID), string(payload),
-		letter.Reason, letterText(letter.Error), letter.Deliveries)
-	return tag.RowsAffected() == 1, wrap(err, "dead letter")
-}
-
-// letterFields writes an entry's fields as JSON that jsonb accepts. A text stays itself. What is not text (bytes that are
-// not UTF-8, or a NUL, which jsonb can't hold) becomes {"base64": …}; what is too long, {"base64": …, "bytes": its whole
-// length}. A name that is not text is written as "base64:…".
-func letterFields(fields map[string]any) map[string]any {
-	written := make(map[string]any, len(fields))
-	for name, value := range fields {
-		written[letterName(name)] = letterValue(fmt.Sprint(value))
+	rows, err := s.pool.Query(ctx, query, filter.After, letterText(filter.SaleID), letterText(filter.Reason), filter.Limit)
+	if err != nil {
+		return nil, wrap(err, "dead letters")
 	}
-	return written
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pipeline.Letter, error) { return scanLetter(row) })
+	return letters, wrap(err, "dead letters")
 }
 
-const base64Prefix = "base64:"
-
-func letterName(name string) string {
-	if isText(name) && len(name) <= maxLetterText && !strings.HasPrefix(name, base64Prefix) {
-		return name
+// Letter returns one dead letter with its payload, or a KindNotFound error.
+func (s *Store) Letter(ctx context.Context, id int64) (pipeline.Letter, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select `+letterColumns+`, payload::text from dead_letters where id = $1`, id)
+	if err != nil {
+		return pipeline.Letter{}, wrap(err, "dead letter")
 	}
-	encoded, _ := json.Marshal([]byte(name[:min(len(name), maxLetterText)])) // bytes always can be
-	return base64Prefix + strings.Trim(string(encoded), `"`)
-}
-
-func letterValue(value string) any {
-	switch {
-	case len(value) > maxLetterValue:
-		return map[string]any{"base64": []byte(value[:maxLetterValue]), "bytes": len(value)}
-	case !isText(value):
-		return map[string]any{"base64": []byte(value)}
-	default:
-		return value
+	var payload string
+	letter, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (pipeline.Letter, error) {
+		return scanLetter(row, &payload)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return letter, unknownLetter(id)
 	}
+	if err != nil {
+		return letter, wrap(err, "dead letter")
+	}
+	if err := json.Unmarshal([]byte(payload), &letter.Payload); err != nil {
+		return letter, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its payload can't be read")
+	}
+	return letter, nil
 }
 
-func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+func unknownLetter(id int64) error {
+	return pipeline.Errorf(pipeline.KindNotFound, "there is no dead letter %d", id)
+}
 
-// letterText makes any text one that Postgres stores.
-func letterText(s string) string {
-	s = strings.ReplaceAll(s[:min(len(s), maxLetterText)], "\x00", "\uFFFD")
-	return strings.ToValidUTF8(s, "\uFFFD")
+// scanLetter reads letterColumns, and what the query selects after them.
+func scanLetter(row pgx.CollectableRow, more ...any) (pipeline.Letter, error) {
+	var l pipeline.Letter
+	var resolved *time.Time
+	err := row.Scan(append([]any{&l.ID, &l.CreatedAt, &resolved, &l.Resolution, &l.Note, &l.ReplayID,
+		&l.Partition, &l.EntryID, &l.SaleID, &l.OrderID, &l.Reason, &l.Error, &l.Deliveries}, more...)...)
+	l.CreatedAt, l.ResolvedAt = l.CreatedAt.UTC(), timeOrZero(resolved)
+	return l, err
 }

@@ -3,14 +3,19 @@ package db_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 
 	"sluice/pipeline"
 )
 
-// letterPayload reads a payload back as db/letters.go says it is written.
+// letterPayload reads a payload back as db/payload.go says it is written.
 func letterPayload(f *fixture) map[string]string {
 	f.Helper()
 	var fields map[string]json.RawMessage
@@ -40,6 +45,24 @@ func letterPayload(f *fixture) map[string]string {
 	return decoded
 }
 
+// bury writes a letter of an entry that could not be read.
+func (f *fixture) bury(letter pipeline.DeadLetter) {
+	f.Helper()
+	if err := f.store.BuryEvent(f.ctx(), letter, nil); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// letter buries a small letter and returns its id.
+func (f *fixture) letter(entry int, saleID, reason string) int64 {
+	f.Helper()
+	f.bury(pipeline.DeadLetter{
+		EntryID: fmt.Sprintf("1700000000000-%d", entry), SaleID: saleID, OrderID: uuid.NewString(), Reason: reason,
+		Payload: map[string]any{"s": saleID, "q": "1"}, Error: "why", Deliveries: 2,
+	})
+	return one[int64](f, `select max(id) from dead_letters`)
+}
+
 // Whatever bytes an entry holds, they come back from the letter, and the second write changes nothing.
 func TestDeadLetterKeepsEveryByte(t *testing.T) {
 	f := setup(t)
@@ -55,10 +78,7 @@ func TestDeadLetterKeepsEveryByte(t *testing.T) {
 		Partition: 63, EntryID: "1-1", SaleID: "drop\x00", OrderID: "x\xff", Payload: payload, Reason: "undecodable",
 		Error: "field s: \x00 " + strings.Repeat("é", 4000), Deliveries: 3,
 	}
-	isNew, err := f.store.SaveDeadLetter(f.ctx(), letter)
-	if err != nil || !isNew {
-		t.Fatalf("got %v, %v, want a new letter", isNew, err)
-	}
+	f.bury(letter)
 	want := map[string]string{}
 	for name, value := range payload {
 		want[name] = value.(string)
@@ -74,12 +94,13 @@ func TestDeadLetterKeepsEveryByte(t *testing.T) {
 	}
 
 	before := f.state()
-	if isNew, err = f.store.SaveDeadLetter(f.ctx(), letter); err != nil || isNew || f.state() != before {
-		t.Errorf("again: got %v, %v, want nothing new and nothing changed", isNew, err)
+	if f.bury(letter); f.state() != before {
+		t.Error("again: something changed")
 	}
 	letter.Payload = map[string]any{"other": "entry with the same id, after Redis lost its data"}
-	if isNew, err = f.store.SaveDeadLetter(f.ctx(), letter); err != nil || !isNew {
-		t.Errorf("another entry: got %v, %v, want a new letter", isNew, err)
+	f.bury(letter)
+	if got := one[int64](f, `select count(*) from dead_letters`); got != 2 {
+		t.Errorf("another entry: got %d letters, want 2", got)
 	}
 }
 
@@ -87,9 +108,7 @@ func TestDeadLetterLimits(t *testing.T) {
 	f := setup(t)
 	payload := map[string]any{"big": strings.Repeat("x", 1<<20)}
 	letter := pipeline.DeadLetter{EntryID: "1-1", Reason: "undecodable", Payload: payload}
-	if _, err := f.store.SaveDeadLetter(f.ctx(), letter); err != nil {
-		t.Fatal(err)
-	}
+	f.bury(letter)
 	if got := one[int64](f, `select (payload #>> '{big,bytes}')::bigint from dead_letters`); got != 1<<20 {
 		t.Errorf("length noted: got %d, want %d", got, 1<<20)
 	}
@@ -97,6 +116,139 @@ func TestDeadLetterLimits(t *testing.T) {
 		t.Errorf("bytes kept: got %d, want %d", got, 64<<10)
 	}
 	letter.Reason = ""
-	_, err := f.store.SaveDeadLetter(f.ctx(), letter)
-	wantKind(t, err, pipeline.KindData)
+	wantKind(t, f.store.BuryEvent(f.ctx(), letter, nil), pipeline.KindData)
+}
+
+// Lists show what waits, the oldest first, in pages, and filtered; a resolved letter only when all are asked for.
+func TestLettersAreListed(t *testing.T) {
+	f := setup(t)
+	var ids []int64
+	for i, of := range []struct{ sale, reason string }{
+		{"drop-1", "undecodable"}, {"drop-2", "refused"}, {"drop-1", "refused"}, {"", "undecodable"}, {"drop-1", "refused"},
+	} {
+		ids = append(ids, f.letter(i, of.sale, of.reason))
+	}
+	discard := pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "test"}
+	if _, err := f.store.ResolveLetter(f.ctx(), ids[2], discard); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		filter pipeline.LettersFilter
+		want   []int64
+	}{
+		"waiting":   {pipeline.LettersFilter{}, []int64{ids[0], ids[1], ids[3], ids[4]}},
+		"all":       {pipeline.LettersFilter{All: true}, ids},
+		"a page":    {pipeline.LettersFilter{After: ids[0], Limit: 2}, []int64{ids[1], ids[3]}},
+		"of a sale": {pipeline.LettersFilter{SaleID: "drop-1"}, []int64{ids[0], ids[4]}},
+		"by reason": {pipeline.LettersFilter{Reason: "refused", All: true}, []int64{ids[1], ids[2], ids[4]}},
+		"both":      {pipeline.LettersFilter{SaleID: "drop-1", Reason: "undecodable"}, ids[:1]},
+		"of no one": {pipeline.LettersFilter{SaleID: "no\x00body\xff"}, nil},
+	} {
+		letters, err := f.store.Letters(f.ctx(), test.filter)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []int64
+		for _, l := range letters {
+			got = append(got, l.ID)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+func TestLetterIsShownWhole(t *testing.T) {
+	f := setup(t)
+	letter := pipeline.DeadLetter{
+		Partition: 3, EntryID: "1-1", SaleID: "drop-1", OrderID: "x", Reason: "undecodable", Error: "field k", Deliveries: 7,
+		Payload: map[string]any{"s": "drop-1", "k": "\xff"},
+	}
+	f.bury(letter)
+	got, err := f.store.Letter(f.ctx(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pipeline.Letter{ID: 1, CreatedAt: got.CreatedAt, DeadLetter: letter}
+	want.Payload = map[string]any{"s": "drop-1", "k": map[string]any{"base64": "/w=="}}
+	if !reflect.DeepEqual(got, want) || got.CreatedAt.IsZero() {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	_, err = f.store.Letter(f.ctx(), 2)
+	wantKind(t, err, pipeline.KindNotFound)
+}
+
+// What is stored before a replay's call is kept by every other try; once it is known that there is no order, the next may ask
+// for something else, under the same order id.
+func TestReplayIsBegunOnce(t *testing.T) {
+	f := setup(t)
+	id := f.letter(1, "drop-1", "refused")
+	begin := func(orderID string, quantity int) (string, int) {
+		t.Helper()
+		stored, as, err := f.store.BeginReplay(f.ctx(), id, orderID, pipeline.ReplayAs{SaleID: "drop-1", UserID: "ann", Quantity: quantity})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored, as.Quantity
+	}
+	tries := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
+	first := tries[0]
+	for try, quantity := range []int{1, 1, 2} {
+		if orderID, q := begin(tries[try], quantity); orderID != first || q != 1 {
+			t.Errorf("try %d: got %s of %d, want %s of 1", try, orderID, q, first)
+		}
+	}
+	discard := pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "test"}
+	_, err := f.store.ResolveLetter(f.ctx(), id, discard)
+	wantKind(t, err, pipeline.KindConflict) // the order may stand
+	if err := f.store.EndReplay(f.ctx(), id); err != nil {
+		t.Fatal(err)
+	}
+	if orderID, q := begin(uuid.NewString(), 2); orderID != first || q != 2 {
+		t.Errorf("after a refusal: got %s of %d, want %s of 2", orderID, q, first)
+	}
+}
+
+// A resolution is final and has its line in the audit log; neither is there without the other.
+func TestResolveOnce(t *testing.T) {
+	f := setup(t)
+	replayed, discarded, bad := f.letter(1, "drop-1", "refused"), f.letter(2, "", "undecodable"), f.letter(3, "", "undecodable")
+	orderID := uuid.NewString()
+	resolve := func(id int64, how pipeline.LetterResolution) error {
+		_, err := f.store.ResolveLetter(f.ctx(), id, how)
+		return err
+	}
+	replay := pipeline.LetterResolution{
+		Resolution: pipeline.LetterReplayed, Actor: "ann", SaleID: "drop-1", OrderID: orderID, Repairs: map[string]string{"q": "1"},
+	}
+	discard := pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "bob", Note: "not <ours>"}
+	if err := resolve(replayed, replay); err != nil {
+		t.Fatal(err)
+	}
+	if err := resolve(discarded, discard); err != nil {
+		t.Fatal(err)
+	}
+	before := f.state()
+	for _, id := range []int64{replayed, discarded} {
+		wantKind(t, resolve(id, replay), pipeline.KindConflict)
+		wantKind(t, resolve(id, discard), pipeline.KindConflict)
+	}
+	wantKind(t, resolve(99, discard), pipeline.KindNotFound)
+	discard.Actor = strings.Repeat("x", 129)
+	wantKind(t, resolve(bad, discard), pipeline.KindData)
+	if f.state() != before {
+		t.Error("a refused resolution changed something")
+	}
+	got := one[string](f, `
+		select string_agg(actor || ' ' || action || ' ' || coalesce(sale_id, 'null') || ' ' || detail, E'\n' order by id) from audit_log`)
+	want := fmt.Sprintf(`ann replay drop-1 {"set": {"q": "1"}, "order_id": "%s", "dead_letter": %d}
+bob discard null {"note": "not <ours>", "dead_letter": %d}`, orderID, replayed, discarded)
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	letter, err := f.store.Letter(f.ctx(), replayed)
+	if err != nil || letter.Resolution != pipeline.LetterReplayed || letter.ReplayID != orderID || letter.ResolvedAt.IsZero() {
+		t.Errorf("got %+v, %v, want it replayed", letter, err)
+	}
 }

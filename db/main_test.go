@@ -128,7 +128,7 @@ func event(saleID, userID string, quantity int, sequence int64) pipeline.Event {
 
 func (f *fixture) persist(batch ...pipeline.Event) []pipeline.PersistOutcome {
 	f.Helper()
-	outcomes, err := f.store.PersistOrders(f.ctx(), batch)
+	outcomes, err := f.store.PersistOrders(f.ctx(), 1, batch)
 	if err != nil {
 		f.Fatalf("persist %d events: %v", len(batch), err)
 	}

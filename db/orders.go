@@ -12,7 +12,7 @@ import (
 )
 
 const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, status, reason, partition, sequence, accepted_at,
-	persisted_at, pay_by, paid_at, closed_at`
+	persisted_at, pay_by, paid_at, closed_at, version`
 
 // orderQuery relies on orders_pkey.
 const orderQuery = `select ` + orderColumns + ` from orders where sale_id = $1 and id = $2::text::uuid`
@@ -71,7 +71,8 @@ func scanOrder(row pgx.CollectableRow) (pipeline.Order, error) {
 	var id uuid.UUID
 	var payBy, paidAt, closedAt *time.Time
 	err := row.Scan(&o.SaleID, &id, &o.Number, &o.UserID, &o.Quantity, &o.Status, &o.Reason, &o.Partition, &o.Sequence,
-		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt)
+		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt,
+		&o.Version)
 	o.ID = id.String()
 	o.AcceptedAt, o.PersistedAt = o.AcceptedAt.UTC(), o.PersistedAt.UTC()
 	o.PayBy, o.PaidAt, o.ClosedAt = timeOrZero(payBy), timeOrZero(paidAt), timeOrZero(closedAt)

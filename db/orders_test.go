@@ -31,6 +31,7 @@ func TestOrderNotFound(t *testing.T) {
 func TestLatestOrder(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)
+	f.exec(`alter table orders disable trigger user`) // it refuses most of what follows
 	var last pipeline.Event
 	for sequence := range int64(4) {
 		last = event("drop", "ü'\"", 1, sequence+1)
@@ -49,7 +50,7 @@ func TestLatestOrder(t *testing.T) {
 		t.Errorf("closed order: got %+v, %v, want %s", got, err, last.OrderID)
 	}
 	// An old order that is live again, as after a payment that came late and was accepted by hand.
-	f.exec(`update orders set status = 'paid', closed_at = null, paid_at = now() where sequence = 1`)
+	f.exec(`update orders set status = 'paid', closed_at = null, paid_at = now(), payment_id = 'p' where sequence = 1`)
 	got, err = f.store.LatestOrder(f.ctx(), "drop", "ü'\"")
 	if err != nil || got.Sequence != 1 || got.PaidAt.IsZero() {
 		t.Errorf("the live order among newer closed ones: got %+v, %v, want sequence 1", got, err)

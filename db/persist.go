@@ -26,11 +26,15 @@ const (
 // became of it: outcome i belongs to event i. Sold units and watermarks move in the same transaction, and only by what was
 // inserted now. It is one round trip, and a second one only when some events did not become rows.
 //
-// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; KindData when Postgres refuses a value of some event,
+// The events were fetched in a generation; once that is over nothing is written.
+//
+// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; pipeline.ErrStaleGeneration; KindData when Postgres refuses a value of some event,
 // for instance units beyond the sale's total: the caller halves the batch to find the culprit; KindUnavailable for the rest.
 // A batch that fails is rolled back as a whole, unless it was in a second round by then or the reply was lost. Either way
 // repeating it, or parts of it, is safe.
-func (s *Store) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *Store) PersistOrders(
+	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	if len(events) > pipeline.MaxPersistBatch {
 		return nil, pipeline.Errorf(pipeline.KindInvalid, "%d events at once: at most %d are allowed",
 			len(events), pipeline.MaxPersistBatch)
@@ -43,7 +47,7 @@ func (s *Store) PersistOrders(ctx context.Context, events []pipeline.Event) ([]p
 	defer cancel()
 	outcomes := make([]pipeline.PersistOutcome, len(events))
 	for range persistRounds {
-		if accepts, err = s.persistRound(ctx, accepts, outcomes); err != nil {
+		if accepts, err = s.persistRound(ctx, generation, accepts, outcomes); err != nil {
 			return nil, err
 		}
 		if len(accepts) == 0 {
@@ -84,14 +88,14 @@ func (a *accept) same(partition pipeline.Partition, sequence int64) bool {
 
 // persistRound inserts what it can, notes the outcomes, and returns the accepts that must be tried again.
 func (s *Store) persistRound(
-	ctx context.Context, accepts []accept, outcomes []pipeline.PersistOutcome,
+	ctx context.Context, generation pipeline.Generation, accepts []accept, outcomes []pipeline.PersistOutcome,
 ) ([]accept, error) {
 	if len(accepts) == 0 {
 		return nil, nil
 	}
 	first := firstOfEach(accepts)
 	inserted, err := retryCollisions(ctx, func() (map[orderKey]struct{}, error) {
-		return s.insertOrders(ctx, first)
+		return s.insertOrders(ctx, generation, first)
 	})
 	if err != nil {
 		return nil, wrap(err, "persist orders")
@@ -123,14 +127,10 @@ func firstOfEach(accepts []accept) map[orderKey]accept {
 
 // outcomeBeside is the outcome of an accept whose order was inserted now, from the first accept of it in this batch.
 func outcomeBeside(first, a accept) pipeline.PersistOutcome {
-	switch {
-	case a.index == first.index:
+	if a.index == first.index {
 		return pipeline.PersistInserted
-	case a.same(first.Partition, first.Sequence):
-		return pipeline.PersistRedelivered
-	default:
-		return pipeline.PersistReadmitted
 	}
+	return pipeline.PersistRedelivered
 }
 
 // retryCollisions runs a transaction again when it lost against another one, which wrote nothing.
@@ -148,6 +148,8 @@ func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) 
 
 // insertQuery is the whole transaction in one statement. The parts run in the order in which they read each other:
 //
+//   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin before
+//     this is over (00007_generation.sql).
 //   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
 //   - locked: takes the lock of each sale's row by the order of ids, whatever plan the update below gets. It is the hottest
@@ -159,7 +161,9 @@ func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) 
 // pay_by counts from now, not from the accept: a buyer can pay once the row is there, and a backlog must not eat up the
 // time to do so. It is this server's clock that the expiry compares it with.
 const insertQuery = `
-with input as (
+with fence as (
+	select from join_generation() as number where number = $9
+), input as (
 	select i.sale_id, i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
 		i.partition::smallint as partition, i.sequence, i.accepted_at
 	from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
@@ -169,7 +173,8 @@ with input as (
 	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at,
 		case when s.payment_window > interval '0' then 'awaiting_payment' else 'confirmed' end,
 		case when s.payment_window > interval '0' then now() + s.payment_window end
-	from input i
+	from fence
+	cross join input i
 	join sales s on s.id = i.sale_id
 	order by i.sale_id, i.id
 	on conflict do nothing
@@ -195,24 +200,36 @@ with input as (
 	on conflict (sale_id, partition) do update
 	set seq = greatest(w.seq, excluded.seq), updated_at = now()
 )
-select sale_id, id from inserted`
+select sale_id, id from inserted
+union all
+select '', '00000000-0000-0000-0000-000000000000'::uuid from fence`
 
 // insertOrders runs the statement and returns the keys of the new rows.
-func (s *Store) insertOrders(ctx context.Context, accepts map[orderKey]accept) (map[orderKey]struct{}, error) {
+func (s *Store) insertOrders(
+	ctx context.Context, generation pipeline.Generation, accepts map[orderKey]accept,
+) (map[orderKey]struct{}, error) {
 	columns := newAcceptColumns(len(accepts))
 	for _, a := range accepts {
 		columns.add(a)
 	}
 	rows, err := s.pool.Query(ctx, insertQuery, columns.sales, columns.orders, columns.numbers, columns.users,
-		columns.quantities, columns.partitions, columns.sequences, columns.times)
+		columns.quantities, columns.partitions, columns.sequences, columns.times, generation)
 	if err != nil {
 		return nil, err
 	}
 	inserted := make(map[orderKey]struct{}, len(accepts))
+	current := false
 	var key orderKey
 	_, err = pgx.ForEachRow(rows, []any{&key.sale, &key.order}, func() error {
+		if key.sale == "" { // the fence's own row
+			current = true
+			return nil
+		}
 		inserted[key] = struct{}{}
 		return nil
 	})
+	if err == nil && !current {
+		err = pipeline.ErrStaleGeneration
+	}
 	return inserted, err
 }

@@ -47,7 +47,7 @@ func benchmarkPersist(b *testing.B, writers int) {
 		b.Fatal(err)
 	}
 	persist := func(ctx context.Context, batch []pipeline.Event) error {
-		_, err := store.PersistOrders(ctx, batch)
+		_, err := store.PersistOrders(ctx, 1, batch)
 		return err
 	}
 	bare := func(ctx context.Context, batch []pipeline.Event) error { return insertBare(ctx, raw, batch) }
@@ -123,7 +123,7 @@ func BenchmarkLedger(b *testing.B) {
 		b.Fatal(err)
 	}
 	for batch := range slices.Chunk(events("drop", n), pipeline.MaxPersistBatch) {
-		if _, err := store.PersistOrders(b.Context(), batch); err != nil {
+		if _, err := store.PersistOrders(b.Context(), 1, batch); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -88,7 +88,7 @@ func request(r *rapid.T) pipeline.Event {
 func (m *model) deliver(r *rapid.T, f *fixture) {
 	batch := rapid.SliceOfN(rapid.SampledFrom(m.pool), 1, 12).Draw(r, "batch")
 	after, want, fits := m.persist(batch)
-	got, err := f.store.PersistOrders(f.ctx(), batch)
+	got, err := f.store.PersistOrders(f.ctx(), 1, batch)
 	if !fits {
 		if pipeline.KindOf(err) != pipeline.KindData {
 			r.Fatalf("more than the total: got %v, %v, want a KindData error", got, err)
@@ -145,7 +145,7 @@ func (t tables) insert(e pipeline.Event) {
 
 func (m *model) obstacle(t tables, e pipeline.Event) pipeline.PersistOutcome {
 	if own, ok := t.Orders[modelKey(e)]; ok {
-		if own.event.Partition == e.Partition && own.event.Sequence == e.Sequence {
+		if !own.closed || own.event.Partition == e.Partition && own.event.Sequence == e.Sequence {
 			return redelivered
 		}
 		return readmitted

@@ -36,7 +36,7 @@ func TestWritersInOppositeOrders(t *testing.T) {
 	for i, list := range [][]pipeline.Event{all, backwards, all, backwards} {
 		writers.Go(func() {
 			for batch := range slices.Chunk(list, 97+10*i) { // no two writers cut in the same places
-				outcomes, err := f.store.PersistOrders(f.ctx(), batch)
+				outcomes, err := f.store.PersistOrders(f.ctx(), 1, batch)
 				if err != nil {
 					t.Errorf("writer %d: %v", i, err)
 					return
@@ -90,7 +90,7 @@ func TestBatchesOfTheSameSales(t *testing.T) {
 					e.Partition = pipeline.Partition(w)
 					batch = append(batch, e)
 				}
-				if _, err := f.store.PersistOrders(f.ctx(), batch); err != nil {
+				if _, err := f.store.PersistOrders(f.ctx(), 1, batch); err != nil {
 					t.Errorf("writer %d: %v", w, err)
 				}
 			}
@@ -136,7 +136,7 @@ func TestCrossingBuyersConverge(t *testing.T) {
 	for _, list := range [][]pipeline.Event{one, two} {
 		writers.Go(func() {
 			for batch := range slices.Chunk(list, 50) {
-				outcomes, err := f.store.PersistOrders(f.ctx(), batch)
+				outcomes, err := f.store.PersistOrders(f.ctx(), 1, batch)
 				if err != nil {
 					t.Error(err)
 				}
@@ -167,7 +167,7 @@ func TestCollisionsAreRetried(t *testing.T) {
 				f := setup(t)
 				f.sale("drop", 10)
 				f.loseFirst(try.losses, code)
-				outcomes, err := f.store.PersistOrders(f.ctx(), events("drop", 2))
+				outcomes, err := f.store.PersistOrders(f.ctx(), 1, events("drop", 2))
 				wantKind(t, err, try.want)
 				if err == nil {
 					wantOutcomes(t, outcomes, inserted, inserted)
@@ -220,7 +220,7 @@ func TestObstaclesThatGoAway(t *testing.T) {
 	release := f.lockSales()
 	got := make(chan string, 1)
 	go func() {
-		outcomes, err := f.store.PersistOrders(f.ctx(), batch)
+		outcomes, err := f.store.PersistOrders(f.ctx(), 1, batch)
 		got <- fmt.Sprint(outcomes, err)
 	}()
 	f.waitBlocked()
@@ -256,7 +256,7 @@ func TestConnectionKilledMidway(t *testing.T) {
 	release := f.lockSales()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := f.store.PersistOrders(f.ctx(), batch)
+		_, err := f.store.PersistOrders(f.ctx(), 1, batch)
 		failed <- err
 	}()
 	f.exec(`select pg_terminate_backend($1::int)`, f.waitBlocked()) // all rows inserted by now, the counter not yet moved
@@ -327,7 +327,7 @@ func TestPostgresKilledUnderLoad(t *testing.T) {
 // deliver repeats a batch until it is confirmed, as a worker does.
 func deliver(ctx context.Context, t *testing.T, store *db.Store, batch []pipeline.Event, failures *sync.Map) {
 	for ctx.Err() == nil {
-		_, err := store.PersistOrders(ctx, batch)
+		_, err := store.PersistOrders(ctx, 1, batch)
 		if err == nil {
 			return
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"sluice/db"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
@@ -64,7 +66,7 @@ func TestSessionSettings(t *testing.T) {
 	// A lock that somebody holds: the lock timeout speaks, long before the context ends.
 	f.lockSales()
 	before := f.state()
-	_, err = store.PersistOrders(f.ctx(), events("drop", 1))
+	_, err = store.PersistOrders(f.ctx(), 1, events("drop", 1))
 	wantKind(t, err, pipeline.KindUnavailable)
 	if !strings.Contains(err.Error(), "55P03") {
 		t.Errorf("got %v, want lock_not_available (55P03)", err)
@@ -120,11 +122,17 @@ func TestNobodyThere(t *testing.T) {
 	_, calls["sales"] = store.Sales(ctx, pipeline.SalesFilter{})
 	_, calls["change"] = store.ChangeSale(ctx, "drop", "me", pipeline.SaleChange{AddStock: 1})
 	_, calls["partitions"] = store.EnsurePartitions(ctx, 16)
-	_, calls["persist"] = store.PersistOrders(ctx, events("drop", 3))
+	_, calls["persist"] = store.PersistOrders(ctx, 1, events("drop", 3))
 	_, calls["order"] = store.Order(ctx, "drop", "0191d7c6-0000-7000-8000-000000000000")
 	_, calls["latest"] = store.LatestOrder(ctx, "drop", "u")
 	_, calls["ledger"] = store.Ledger(ctx, "drop", nil, nil, nil)
-	_, calls["letter"] = store.SaveDeadLetter(ctx, pipeline.DeadLetter{Reason: "undecodable"})
+	calls["bury"] = store.BuryEvent(ctx, pipeline.DeadLetter{Reason: "undecodable"}, nil)
+	_, calls["letters"] = store.Letters(ctx, pipeline.LettersFilter{})
+	_, calls["letter"] = store.Letter(ctx, 1)
+	_, _, calls["begin a replay"] = store.BeginReplay(ctx, 1, uuid.NewString(), pipeline.ReplayAs{})
+	calls["end a replay"] = store.EndReplay(ctx, 1)
+	_, calls["resolve"] = store.ResolveLetter(ctx, 1, pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "me"})
+	_, calls["releases of an order"] = store.OrderReleases(ctx, "drop", uuid.NewString())
 	for name, err := range calls {
 		if got := pipeline.KindOf(err); got != pipeline.KindUnavailable {
 			t.Errorf("%s: got %v, want a KindUnavailable error", name, err)
@@ -137,7 +145,7 @@ func TestCancelledCall(t *testing.T) {
 	f := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := f.store.PersistOrders(ctx, events("drop", 1))
+	_, err := f.store.PersistOrders(ctx, 1, events("drop", 1))
 	wantKind(t, err, pipeline.KindUnavailable)
 	if !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("got %v, want context.Canceled inside", err)

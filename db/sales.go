@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -14,9 +15,12 @@ import (
 const MaxSales = 1000
 
 const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
-	version, loaded_at, created_at, updated_at`
+	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency, waitlist`
 
-// CreateSale stores a new sale and fills in what the store decides: Sold, Version, LoadedAt, CreatedAt, UpdatedAt, and State
+// defaultActor is who the audit log names where nobody is named.
+const defaultActor = "sluice"
+
+// CreateSale stores a new sale, writes a line into the audit log, and fills in what the store decides: Sold, Version, LoadedAt, CreatedAt, UpdatedAt, and State
 // if it is empty. Errors: KindInvalid for a sale that breaks a rule, KindConflict if the id exists.
 func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	created := *sale
@@ -28,12 +32,26 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
+	detail, err := creationDetail(&created)
+	if err != nil {
+		return err
+	}
+	actor := created.CreatedBy
+	if actor == "" {
+		actor = defaultActor
+	}
 	rows, err := s.pool.Query(ctx, `
-		insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		returning `+saleColumns,
+		with created as (
+			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions, unit_price, currency, waitlist)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14)
+			returning `+saleColumns+`
+		), logged as (
+			insert into audit_log (actor, action, sale_id, detail) select $10, 'create', id, $11::text::jsonb from created
+		)
+		select * from created`,
 		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
-		created.PaymentWindow, created.State, smallints(created.Partitions))
+		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail, created.UnitPrice, created.Currency,
+		created.Waitlist)
 	if err == nil {
 		created, err = pgx.CollectExactlyOneRow(rows, scanSale)
 	}
@@ -45,6 +63,20 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	}
 	*sale = created
 	return nil
+}
+
+// creationDetail is a new sale, as JSON for the audit log.
+func creationDetail(s *pipeline.Sale) (string, error) {
+	detail, err := json.Marshal(struct {
+		saleDefinition
+		Title       string `json:"title"`
+		MaxQuantity int    `json:"max_quantity"`
+		PaymentMS   int64  `json:"payment_window_ms"`
+		Partitions  int    `json:"partitions"`
+	}{
+		saleDefinition{s.Total, s.OpensAt, s.ClosesAt, s.State, 1}, s.Title, s.MaxQuantity, s.PaymentWindow.Milliseconds(), len(s.Partitions),
+	})
+	return string(detail), err
 }
 
 func validateNewSale(sale *pipeline.Sale) error {
@@ -144,7 +176,8 @@ func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {
 	var partitions []int16
 	var loaded *time.Time
 	err := row.Scan(&sale.ID, &sale.Title, &sale.Total, &sale.Sold, &sale.MaxQuantity, &sale.OpensAt, &sale.ClosesAt,
-		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt)
+		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt,
+		&sale.UnitPrice, &sale.Currency, &sale.Waitlist)
 	for _, p := range partitions {
 		sale.Partitions = append(sale.Partitions, pipeline.Partition(p))
 	}

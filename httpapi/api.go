@@ -36,6 +36,18 @@ type Orders interface {
 	Mine(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Order, error)
 }
 
+// Canceller ends a buyer's order. *pipeline.Canceller is one.
+type Canceller interface {
+	Cancel(ctx context.Context, sale *pipeline.Sale, userID, orderID string) (pipeline.Order, error)
+}
+
+// Waitlist answers those who wait. *pipeline.Waitlist is one.
+type Waitlist interface {
+	Join(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (pipeline.WaitDecision, error)
+	Mine(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Waiting, error)
+	Leave(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Waiting, error)
+}
+
 // Version says what is running.
 type Version struct {
 	Version string `json:"version"`          // of the release, or "dev"
@@ -43,14 +55,20 @@ type Version struct {
 	Go      string `json:"go"`               // of the compiler
 }
 
-// Deps is what the handlers work with. The first six are required.
+// Deps is what the handlers work with. The first eight are required.
 type Deps struct {
 	Admission Admitter
 	Sales     Catalogue
 	Stock     Stock
 	Orders    Orders
+	Cancel    Canceller
+	Push      Watcher
+	Waitlist  Waitlist
 	Auth      Authenticator
 	Log       *slog.Logger
+
+	Payments       Payments // required where there are secrets
+	WebhookSecrets []string // that webhooks of payments are signed with; none: they are turned away
 
 	Ready   []Check               // what /readyz asks
 	Version Version               // what /version answers
@@ -60,6 +78,11 @@ type Deps struct {
 	// LogOrders writes the answers of a flood (orders taken, refused, or turned away) at info. Without it they are
 	// written at debug, so that a sale does not spend its time on logging; other requests are always at info.
 	LogOrders bool
+
+	// Streams are where streams of events are counted, for whoever waits for their end; nil: nobody does.
+	Streams *Streams
+	// Heartbeat is how often an idle stream of events shows that it lives; default 15 s.
+	Heartbeat time.Duration
 }
 
 // requestTimeout bounds a request's work in its stores. It is above the two waits that follow each other in one request
@@ -69,21 +92,33 @@ const requestTimeout = 5 * time.Second
 type api struct {
 	Deps
 	readiness readiness
-	durations durations
+	webhooks  webhookKeys
 }
 
-// New returns the handler of the public side. It panics when a required dependency is missing, or when the metrics are
-// registered already: both are mistakes of the program, not of its surroundings.
+// New returns the handler of the public side. It panics when a required dependency is missing: a mistake of the program,
+// not of its surroundings.
 func New(d Deps) http.Handler {
-	if d.Admission == nil || d.Sales == nil || d.Stock == nil || d.Orders == nil || d.Auth == nil || d.Log == nil {
-		panic("httpapi: Admission, Sales, Stock, Orders, Auth and Log are required")
+	if d.Admission == nil || d.Sales == nil || d.Stock == nil || d.Orders == nil || d.Cancel == nil || d.Push == nil || d.Waitlist == nil ||
+		d.Auth == nil || d.Log == nil {
+		panic("httpapi: Admission, Sales, Stock, Orders, Cancel, Push, Waitlist, Auth and Log are required")
 	}
 	if d.Now == nil {
 		d.Now = time.Now
 	}
-	a := &api{Deps: d, readiness: readiness{checks: d.Ready, log: d.Log}, durations: newDurations(d.Metrics)}
+	if d.Streams == nil {
+		d.Streams = &Streams{}
+	}
+	if d.Heartbeat == 0 {
+		d.Heartbeat = defaultHeartbeat
+	}
+	webhooks, err := newWebhookKeys(d.WebhookSecrets)
+	if err != nil || len(webhooks) > 0 && d.Payments == nil {
+		panic("httpapi: WebhookSecrets must be base64, and need Payments")
+	}
+	a := &api{Deps: d, readiness: readiness{checks: d.Ready, log: d.Log}, webhooks: webhooks}
+	around := envelope{log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits, logOrders: d.LogOrders}
 	e := newEcho()
-	e.Use(a.envelope)
+	e.Use(around.wrap)
 	a.route(e)
 	return e
 }

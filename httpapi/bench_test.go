@@ -39,6 +39,14 @@ func (b *baseline) Mine(context.Context, *pipeline.Sale, string) (pipeline.Order
 	return pipeline.Order{}, nil
 }
 
+func (b *baseline) Cancel(context.Context, *pipeline.Sale, string, string) (pipeline.Order, error) {
+	return pipeline.Order{}, nil
+}
+
+func (b *baseline) Watch(string, string, int) (*pipeline.Watch, error) {
+	return nil, pipeline.Errorf(pipeline.KindUnavailable, "nobody waits in a benchmark")
+}
+
 // sink is a ResponseWriter that keeps nothing but the status.
 type sink struct {
 	header http.Header
@@ -55,7 +63,7 @@ func benchmarkPost(b *testing.B, code lua.AdmitCode, body string, status int) {
 		Durability: pipeline.DurabilityFsync, AcceptedAt: time.Now(),
 	}}}
 	h := httpapi.New(httpapi.Deps{
-		Admission: base, Sales: base, Stock: base, Orders: base, Auth: httpapi.DevAuth{},
+		Admission: base, Sales: base, Stock: base, Orders: base, Cancel: base, Push: base, Waitlist: &pipeline.Waitlist{}, Auth: httpapi.DevAuth{},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	request, err := http.NewRequest(http.MethodPost, "/v1/sales/drop-1/orders", nil)

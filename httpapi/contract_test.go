@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,12 +31,17 @@ type contract struct {
 
 func loadContract(t testing.TB) *contract {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract)
+	return loadDocument(t, httpapi.Contract)
+}
+
+func loadDocument(t testing.TB, document []byte) *contract {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(document)
 	if err != nil {
-		t.Fatalf("openapi.yaml: %v", err)
+		t.Fatalf("the contract: %v", err)
 	}
 	if err := doc.Validate(context.Background()); err != nil {
-		t.Fatalf("openapi.yaml: %v", err)
+		t.Fatalf("the contract: %v", err)
 	}
 	// The published contract allows answers to grow; the tests do not, so that no field goes undocumented.
 	for _, schema := range doc.Components.Schemas {
@@ -78,12 +84,12 @@ func (c *contract) hold(r *http.Request, got reply) error {
 		Status:                 got.status, Header: got.header, Body: io.NopCloser(bytes.NewReader(got.body)),
 		Options: &openapi3filter.Options{
 			IncludeResponseStatus: true, MultiError: true,
-			ExcludeResponseBody: isPage(got), // the library reads no HTML; the tests of the pages do
+			ExcludeResponseBody: isPage(got), // the library reads no HTML and no events; their own tests do
 		},
 	})
 }
 
-func isPage(got reply) bool { return strings.HasPrefix(got.header.Get("Content-Type"), "text/html") }
+func isPage(got reply) bool { return strings.HasPrefix(got.header.Get("Content-Type"), "text/") }
 
 // holdUnlisted checks an answer that belongs to no operation: a problem of its own kind.
 func (c *contract) holdUnlisted(got reply) error {
@@ -153,20 +159,25 @@ func (c *contract) listed() []string {
 // TestContractMatchesTheTableOfProblems holds the contract's codes and examples to the one table from code to status.
 func TestContractMatchesTheTableOfProblems(t *testing.T) {
 	t.Parallel()
-	c := loadContract(t)
+	matchesProblems(t, loadContract(t), httpapi.Problems, "method-not-allowed", "headers-too-large")
+}
+
+// matchesProblems holds a contract's codes and examples to a table. Codes that belong to no operation need no example.
+func matchesProblems(t *testing.T, c *contract, table []httpapi.ProblemDefinition, unlisted ...string) {
+	t.Helper()
 	listed := map[string]bool{}
 	for _, code := range c.doc.Components.Schemas["Code"].Value.Enum {
 		listed[code.(string)] = true
 	}
-	for _, want := range httpapi.Problems {
+	for _, want := range table {
 		code := string(want.Code)
 		if !listed[code] {
 			t.Errorf("%s is in the table and not in the contract", code)
 		}
 		delete(listed, code)
 		example := c.doc.Components.Examples[code]
-		if code == "method-not-allowed" || code == "headers-too-large" {
-			continue // they belong to no operation
+		if slices.Contains(unlisted, code) {
+			continue
 		}
 		if example == nil {
 			t.Errorf("%s has no example", code)
@@ -191,8 +202,14 @@ func TestEveryListedAnswerIsGiven(t *testing.T) {
 	c := loadContract(t)
 	giveOrders(t, c)
 	giveStatus(t, c)
+	giveCancel(t, c)
+	giveWait(t, c)
+	giveEvents(t, c)
+	givePayments(t, c)
+	giveWaitlist(t, c)
 	giveService(t, c)
 	giveOutages(t, c)
+	giveBacklog(t, c)
 	for _, answer := range c.listed() {
 		if !c.given[answer] {
 			t.Errorf("never given: %s", answer)

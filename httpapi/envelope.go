@@ -15,30 +15,42 @@ import (
 // blame for it.
 const clientGone = 499
 
-// envelope is the one middleware: what every request gets, whatever handles it. It is one function rather than a chain,
-// because echo builds the chain anew for each request.
-func (a *api) envelope(next echo.HandlerFunc) echo.HandlerFunc {
+// envelope is what every request of a side gets, whatever handles it.
+type envelope struct {
+	log       *slog.Logger
+	durations durations
+	timeout   time.Duration // of the request's work in its stores
+	logOrders bool          // see Deps.LogOrders
+
+	// waits tells which requests are meant to last longer than timeout, and bound themselves; nil: none.
+	waits func(echo.Context) bool
+}
+
+// wrap is the one middleware. It is one function rather than a chain, because echo builds the chain anew for each request.
+func (v *envelope) wrap(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		began := time.Now()
 		assignRequestID(c)
 		secure(c.Response().Header())
 
 		request := c.Request()
-		ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
-		defer cancel()
-		c.SetRequest(request.WithContext(ctx))
+		if v.waits == nil || !v.waits(c) {
+			ctx, cancel := context.WithTimeout(request.Context(), v.timeout)
+			defer cancel()
+			c.SetRequest(request.WithContext(ctx))
+		}
 
 		var refused *problem
-		if err := a.protect(c, next); err != nil {
-			refused = a.refuse(c, err)
+		if err := v.protect(c, next); err != nil {
+			refused = v.refuse(c, err)
 		}
-		a.observe(c, request, time.Since(began), refused)
+		v.observe(c, request, time.Since(began), refused)
 		return nil
 	}
 }
 
 // protect turns a panic into an error with a stack, so that one broken request harms no other.
-func (a *api) protect(c echo.Context, next echo.HandlerFunc) (err error) {
+func (v *envelope) protect(c echo.Context, next echo.HandlerFunc) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -53,10 +65,10 @@ func (a *api) protect(c echo.Context, next echo.HandlerFunc) (err error) {
 }
 
 // refuse answers with the problem that stands for an error, and returns it.
-func (a *api) refuse(c echo.Context, err error) *problem {
+func (v *envelope) refuse(c echo.Context, err error) *problem {
 	if c.Response().Committed {
 		// Part of an answer is out: only a broken connection can tell the client that it is not whole.
-		a.Log.Error("answer broken off", "request_id", requestID(c), "error", err)
+		v.log.Error("answer broken off", "request_id", requestID(c), "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	p := problemFor(c, err)
@@ -79,15 +91,15 @@ var (
 
 // observe counts and logs an answer. The log holds no user id and nothing of a body: of a problem it has the code, and
 // the cause where there is one, but not the detail, which quotes the client.
-func (a *api) observe(c echo.Context, request *http.Request, took time.Duration, refused *problem) {
+func (v *envelope) observe(c echo.Context, request *http.Request, took time.Duration, refused *problem) {
 	status := c.Response().Status
 	if request.Context().Err() != nil {
 		status = clientGone
 	}
-	a.durations.observe(c.Path(), request.Method, status, took)
+	v.durations.observe(c.Path(), request.Method, status, took)
 
-	ctx, level := request.Context(), a.level(c.Path(), request.Method, status)
-	if !a.Log.Enabled(ctx, level) {
+	ctx, level := request.Context(), v.level(c.Path(), request.Method, status)
+	if !v.log.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -103,15 +115,15 @@ func (a *api) observe(c echo.Context, request *http.Request, took time.Duration,
 			attrs = append(attrs, slog.String("error", refused.cause.Error()))
 		}
 	}
-	a.Log.LogAttrs(ctx, level, "request", attrs...)
+	v.log.LogAttrs(ctx, level, "request", attrs...)
 }
 
 // level says how loud an answer is. A flood's usual answers are quiet unless asked for; the metrics count them all.
-func (a *api) level(path, method string, status int) slog.Level {
+func (v *envelope) level(path, method string, status int) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case path == ordersRoute && method == http.MethodPost && !a.LogOrders && usualInFlood(status):
+	case path == ordersRoute && method == http.MethodPost && !v.logOrders && usualInFlood(status):
 		return slog.LevelDebug
 	default:
 		return slog.LevelInfo

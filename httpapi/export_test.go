@@ -11,3 +11,9 @@ var Problems = problems
 
 // Contract is the embedded file.
 var Contract = openAPI
+
+// AdminProblems are those of the admin side only.
+var AdminProblems = adminProblems
+
+// AdminContract is the admin side's document, as it is served.
+var AdminContract = newAdminDocument().body

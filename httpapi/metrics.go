@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -20,8 +21,15 @@ func newDurations(reg prometheus.Registerer) durations {
 		Help:    "From the end of a request's headers to the end of its answer, in the handler.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15), // 0.5 ms … 8 s, above requestTimeout
 	}, []string{"route", "method", "status_class"})}
-	if reg != nil {
-		reg.MustRegister(d.seconds)
+	if reg == nil {
+		return d
+	}
+	var earlier prometheus.AlreadyRegisteredError
+	switch err := reg.Register(d.seconds); {
+	case errors.As(err, &earlier): // the other side of the same process counts there too
+		d.seconds = earlier.ExistingCollector.(*prometheus.HistogramVec)
+	case err != nil:
+		panic(err)
 	}
 	return d
 }

@@ -1,11 +1,14 @@
 package httpapi_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"sluice/internal/localservers"
 	"sluice/internal/testkit"
@@ -33,7 +36,8 @@ func giveOutages(t *testing.T, c *contract) {
 
 	must(t, postgres.Pause())
 	defer func() { must(t, postgres.Resume()) }()
-	paths := []string{"", "/orders/mine", "/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f"}
+	paths := []string{"", "/orders/mine", "/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f",
+		"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f/events"}
 	var few, many []call
 	for _, path := range paths {
 		few = append(few, get("/v1/sales/unknown"+path, "ann"))
@@ -41,12 +45,76 @@ func giveOutages(t *testing.T, c *contract) {
 			many = append(many, get("/v1/sales/unknown-"+strconv.Itoa(i)+path, "ann"))
 		}
 	}
-	few = append(few, get(location, "ann"))
+	few = append(few, cancel("/v1/sales/unknown/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
+	for i := range 12 {
+		many = append(many, cancel("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
+	}
+	few = append(few, waitlistCalls("unknown", "ann")...)
+	for i := range 12 {
+		many = append(many, waitlistCalls("unknown-"+strconv.Itoa(i), "ann")...)
+	}
+	few = append(few, get(location, "ann"), delivery("msg_1", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.NewString()}, nil)))
 	if got := r.flood(few); got["store-unavailable"] != len(few) {
 		t.Errorf("without Postgres: got %v, want store-unavailable for all %d", got, len(few))
 	}
 	r.expectBoth(many)
 	r.expect(get("/readyz", ""), 503, "")
+}
+
+// giveBacklog produces the answer of a service whose workers are away: what was accepted is repeated, and nothing is added.
+func giveBacklog(t *testing.T, c *contract) {
+	r := newRig(t, rigOptions{contract: c, admission: pipeline.AdmissionOptions{StreamMaxLag: 2}})
+	sale := r.create(newSale("drop-1", 10))
+	receipt := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
+	r.expect(order("drop-1", "bob", ""), 202, "")
+	refused := r.expect(order("drop-1", "cy", ""), 503, "backlog-full")
+	if got := refused.header.Get("Retry-After"); got != "5" {
+		t.Errorf("Retry-After: got %q, want 5", got)
+	}
+	again := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
+	if string(again.body) != string(receipt.body) {
+		t.Errorf("ann's receipt: got %s, want %s", again.body, receipt.body)
+	}
+	r.expect(order("drop-1", "bob", ""), 409, "already-ordered")
+	must(t, r.rdb.XTrimMaxLen(t.Context(), r.keys.Orders(sale.Partitions[0]), 1).Err())
+	r.expect(order("drop-1", "cy", ""), 202, "")
+}
+
+// TestAFullRedisIsTold: without memory or disk nothing is accepted and the answer says what is wrong; what needs neither is
+// answered as ever.
+func TestAFullRedisIsTold(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t, "appendfsync everysec")
+	r := newRig(t, rigOptions{redisURL: server.URL()})
+	r.create(newSale("drop-1", 10))
+	r.expect(order("drop-1", "ann", ""), 202, "")
+	told := func(user, detail string) {
+		t.Helper()
+		got := r.expect(order("drop-1", user, ""), 503, "store-unavailable")
+		if got.problem().Detail != detail || got.header.Get("Retry-After") != "1" {
+			t.Errorf("got %q, Retry-After %q, want %q and 1", got.problem().Detail, got.header.Get("Retry-After"), detail)
+		}
+		r.expect(order("drop-1", "ann", ""), 409, "already-ordered")
+	}
+	must(t, r.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	told("bob", "Redis is out of memory")
+	must(t, r.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	r.expect(order("drop-1", "bob", ""), 202, "")
+
+	if err := server.LimitFiles(1); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip("this system can't limit the files of a running process, which stands for a full disk")
+		}
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, "the disk to be noticed as full", func() bool {
+		return r.rdb.Set(t.Context(), r.keys.Prefix+":filler", "x", 0).Err() != nil
+	})
+	told("cy", "Redis can't write to its disk")
+	must(t, server.LiftLimit())
+	testkit.Eventually(t, time.Minute, "orders to be taken again", func() bool {
+		return r.do(order("drop-1", "cy", "")).status == 202
+	})
 }
 
 // expectBoth sends calls at once to a service that is too slow for them, and demands that some are told to come back
@@ -86,7 +154,7 @@ func (r *rig) flood(calls []call) map[string]int {
 	return codes
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

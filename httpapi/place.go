@@ -11,24 +11,36 @@ import (
 	"sluice/pipeline"
 )
 
-// placeOrder answers POST /v1/sales/{sale}/orders. What the request itself gets wrong is told before any store is asked.
+// placeOrder answers POST /v1/sales/{sale}/orders.
 func (a *api) placeOrder(c echo.Context) error {
-	request, err := a.readOrder(c)
+	if wait := waitPreference(c.Request().Header); wait > 0 {
+		return a.placeAndWait(c, wait)
+	}
+	receipt, err := a.admit(c)
 	if err != nil {
 		return err
+	}
+	return sendReceipt(c, &receipt)
+}
+
+// admit reads the order and has it decided. What the request itself gets wrong is told before any store is asked.
+func (a *api) admit(c echo.Context) (pipeline.Receipt, error) {
+	request, err := a.readOrder(c)
+	if err != nil {
+		return pipeline.Receipt{}, err
 	}
 	sale, err := a.sale(c)
 	if err != nil {
-		return err
+		return pipeline.Receipt{}, err
 	}
 	decision, err := a.Admission.Admit(c.Request().Context(), sale, request)
 	if err != nil {
-		return err
+		return pipeline.Receipt{}, err
 	}
 	if decision.Code == lua.AdmitAccepted || decision.Code == lua.AdmitReplayed {
-		return sendReceipt(c, &decision.Receipt)
+		return decision.Receipt, nil
 	}
-	return rejection(&decision)
+	return pipeline.Receipt{}, rejection(sale, &decision)
 }
 
 func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
@@ -45,7 +57,7 @@ func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
 }
 
 // rejection turns every code that is not an accept into its problem.
-func rejection(d *pipeline.Decision) error {
+func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	switch d.Code {
 	case lua.AdmitAlreadyOrdered:
 		p := newProblem(CodeAlreadyOrdered, "you have a live order in this sale")
@@ -56,7 +68,9 @@ func rejection(d *pipeline.Decision) error {
 		p.OrderID = d.Receipt.OrderID
 		return p
 	case lua.AdmitSoldOut:
-		return newProblem(CodeSoldOut, "not enough units are left")
+		p := newProblem(CodeSoldOut, "not enough units are left")
+		p.Waitlist = sale.Waitlist > 0
+		return p
 	case lua.AdmitNotOpen:
 		p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(d.OpensAt))
 		p.OpensAt = timestamp(d.OpensAt)
@@ -65,6 +79,8 @@ func rejection(d *pipeline.Decision) error {
 		return newProblem(CodeSaleClosed, "the sale is over")
 	case lua.AdmitPaused:
 		return newProblem(CodeSalePaused, "the sale is paused")
+	case lua.AdmitBacklogFull:
+		return newProblem(CodeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
 	case lua.AdmitOverLimit:
 		p := invalid(FieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order", d.MaxQuantity)})
 		p.MaxQuantity = d.MaxQuantity

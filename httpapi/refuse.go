@@ -17,6 +17,7 @@ var codeOf = map[pipeline.Kind]Code{
 	pipeline.KindOverloaded:  CodeOverloaded,
 	pipeline.KindUnavailable: CodeStoreUnavailable,
 	pipeline.KindNotLoaded:   CodeSaleNotLoaded,
+	pipeline.KindConflict:    CodeConflict,
 }
 
 // problemFor turns whatever a handler returned into an answer. Only texts written for clients get out: a cause goes to

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -37,6 +38,10 @@ type rig struct {
 	publisher *pipeline.Publisher
 	registry  *prometheus.Registry
 	logs      *lockedBuffer
+	pushes    *prometheus.Registry // the hub's
+	endPush   func()               // ends the hub, as a server that stops does
+	cashier   *pipeline.Cashier
+	metrics   *prometheus.Registry // of the cashier
 }
 
 type rigOptions struct {
@@ -44,6 +49,7 @@ type rigOptions struct {
 	databaseURL string // empty: a fresh database on the shared server
 	admission   pipeline.AdmissionOptions
 	contract    *contract // empty: one of its own
+	push        pipeline.HubOptions
 	deps        func(*httpapi.Deps)
 }
 
@@ -56,9 +62,12 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if r.contract == nil {
 		r.contract = loadContract(t)
 	}
-	log := slog.New(slog.NewJSONHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := r.log()
 	r.connect(o)
 	r.sales = pipeline.NewCatalogue(r.store, log)
+	if err := pipeline.EnsureVerified(t.Context(), r.rdb, r.keys, r.store, 4, log); err != nil {
+		t.Fatal(err)
+	}
 	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, 4, log)
 	admission := pipeline.NewAdmission(r.rdb, r.keys, o.admission, pipeline.NewMetrics(nil), log)
 	t.Cleanup(func() {
@@ -68,9 +77,16 @@ func newRig(t testing.TB, o rigOptions) *rig {
 			t.Errorf("close the admission: %v", err)
 		}
 	})
+	r.verify(admission)
+	lookup := pipeline.NewLookup(r.rdb, r.keys, r.store)
+	r.cashier = r.newCashier()
 	deps := httpapi.Deps{
+		Payments: r.cashier, WebhookSecrets: []string{webhookSecret},
+
 		Admission: admission, Sales: r.sales, Stock: pipeline.NewStockReader(r.rdb, r.keys),
-		Orders: pipeline.NewLookup(r.rdb, r.keys, r.store), Auth: devAuth{}, Log: log, Metrics: r.registry,
+		Orders: lookup, Cancel: pipeline.NewCanceller(lookup, r.store, pipeline.NewNews(r.rdb, r.keys, log), pipeline.NewMetrics(nil)),
+		Waitlist: pipeline.NewWaitlist(r.rdb, r.keys, r.store, lookup, pipeline.NewMetrics(nil), log),
+		Push:     r.push(o.push), Auth: devAuth{}, Log: log, Metrics: r.registry,
 		Ready: []httpapi.Check{
 			{Name: "redis", Run: func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }},
 			{Name: "postgres", Run: r.store.Ping},
@@ -80,8 +96,47 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if o.deps != nil {
 		o.deps(&deps)
 	}
+	deps.Streams = &httpapi.Streams{}
+	r.t.Cleanup(func() {
+		r.endPush() // ends every stream
+		deps.Streams.Wait()
+	})
 	r.serve(httpapi.New(deps))
 	return r
+}
+
+// push runs a hub until the test ends, as an api does.
+func (r *rig) push(o pipeline.HubOptions) *pipeline.Hub {
+	r.pushes = prometheus.NewRegistry()
+	hub := pipeline.NewHub(r.rdb, r.keys, 4, r.store, o, r.pushes, r.log())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		hub.Run(ctx)
+	}()
+	r.endPush = func() {
+		stop()
+		<-done
+	}
+	r.t.Cleanup(r.endPush)
+	return hub
+}
+
+// verify runs a verifier until the test ends, as an api does.
+func (r *rig) verify(admission *pipeline.Admission) {
+	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 4, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler),
+		admission.Witness(r.store))
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		verifier.Run(ctx)
+	}()
+	r.t.Cleanup(func() {
+		stop()
+		<-done
+	})
 }
 
 func (r *rig) connect(o rigOptions) {
@@ -188,6 +243,10 @@ func (r *rig) persist(s *pipeline.Sale) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
+		generation, err := r.store.Generation(r.t.Context())
+		if err != nil {
+			r.t.Fatal(err)
+		}
 		var events []pipeline.Event
 		for _, entry := range entries {
 			event, err := pipeline.DecodeEvent(p, entry.ID, entry.Values)
@@ -196,7 +255,7 @@ func (r *rig) persist(s *pipeline.Sale) {
 			}
 			events = append(events, event)
 		}
-		if _, err := r.store.PersistOrders(r.t.Context(), events); err != nil {
+		if _, err := r.store.PersistOrders(r.t.Context(), generation, events); err != nil {
 			r.t.Fatalf("persist: %v", err)
 		}
 	}
@@ -218,4 +277,21 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// exec changes Postgres behind everybody's back.
+func (r *rig) exec(query string, args ...any) {
+	r.t.Helper()
+	conn, err := pgx.Connect(r.t.Context(), r.database)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(r.t.Context()) }()
+	if _, err := conn.Exec(r.t.Context(), query, args...); err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (r *rig) log() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

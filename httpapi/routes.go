@@ -11,6 +11,11 @@ const ordersRoute = "/v1/sales/:sale/orders"
 
 func (a *api) route(e *echo.Echo) {
 	e.POST(ordersRoute, a.placeOrder)
+	e.POST(ordersRoute+"/:order/cancel", a.cancelOrder)
+	e.POST("/v1/webhooks/payments", a.takePayment)
+
+	e.POST(waitlistRoute, a.joinWaitlist)
+	e.DELETE(waitlistRoute, a.leaveWaitlist)
 
 	document, page := newDocument()
 	for path, handler := range map[string]echo.HandlerFunc{
@@ -18,6 +23,8 @@ func (a *api) route(e *echo.Echo) {
 		"/v1/sales/:sale":               a.showSale,
 		"/v1/sales/:sale/orders/mine":   a.showMine,
 		"/v1/sales/:sale/orders/:order": a.showOrder,
+		eventsRoute:                     a.streamOrder,
+		waitlistRoute:                   a.showWaitlist,
 		"/healthz":                      a.health,
 		"/readyz":                       a.ready,
 		"/version":                      a.version,

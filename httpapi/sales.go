@@ -31,6 +31,9 @@ type saleView struct {
 	Remaining            *int64 `json:"remaining"` // null when Redis can't tell; never 0 instead
 	MaxQuantity          int    `json:"max_quantity"`
 	PaymentWindowSeconds int64  `json:"payment_window_seconds"`
+	Waitlist             bool   `json:"waitlist"`             // whether one may wait once it is sold out
+	UnitPrice            int64  `json:"unit_price,omitempty"` // minor units of currency
+	Currency             string `json:"currency,omitempty"`
 }
 
 // sale returns the sale that the path names, or the problem that says why there is none.
@@ -97,7 +100,7 @@ func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 		ID: s.ID, Title: s.Title, State: s.Phase(a.Now()),
 		OpensAt: timestamp(s.OpensAt), ClosesAt: timestamp(s.ClosesAt),
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
-		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second),
+		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: s.UnitPrice, Currency: s.Currency,
 	}
 	if known {
 		v.Remaining = &remaining

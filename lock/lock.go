@@ -1,17 +1,18 @@
-// Package lock holds locks in Redis for the order pipeline: a batch of per-order locks in one round trip, and jobs that
-// many nodes schedule and one runs.
-//
-// A lock is a lease. Its holder may be paused, its server may fail over and forget it: then two believe they hold it, and
-// no lease can prevent that. So nothing here may rest on a lock alone. The pipeline's writes are idempotent; its locks
-// save double work, they do not make it right.
 package lock
 
 import (
-	"fmt"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	scripts "sluice/lua/lock"
 )
 
 const (
@@ -26,32 +27,75 @@ const (
 	cleanupTimeout = 2 * time.Second
 )
 
-// Client takes locks on one Redis. It is safe for concurrent use, owns no goroutine and needs no closing.
+// Client takes locks on one Redis. It is safe for concurrent use. It begins to renew with the first lock that is held, and to
+// listen with the first that is waited for; Close ends that. One that only calls TryLockMany and RunOnce needs no closing.
 type Client struct {
-	rdb redis.UniversalClient
-	ttl time.Duration
+	rdb     redis.UniversalClient
+	ttl     time.Duration
+	id      string // begins every owner and hold of ours, and names our channel
+	channel string // where we are woken
+	cluster bool
+	last    atomic.Uint64 // number of the last id given
+
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	running sync.WaitGroup // renewals under way, and the listener
+
+	renewer renewer
+	ear     ear
 }
 
 // Option changes a Client that New makes.
 type Option func(*Client)
 
-// WithTTL sets how long a lock is held at most; at least MinTTL, in whole milliseconds.
+// WithTTL sets how long a lock is held at most without renewal; MinTTL to MaxTTL, in whole milliseconds.
 func WithTTL(ttl time.Duration) Option { return func(c *Client) { c.ttl = ttl } }
 
-// New returns a Client whose locks last DefaultTTL unless WithTTL says otherwise.
+// New returns a Client whose locks last DefaultTTL unless WithTTL says otherwise. Any client of Redis will do, one that
+// retries by itself included; a read timeout that is longer than the TTL makes renewal late.
 func New(rdb redis.UniversalClient, options ...Option) *Client {
-	c := &Client{rdb: rdb, ttl: DefaultTTL}
+	var id [9]byte
+	_, _ = rand.Read(id[:]) // documented never to fail
+	c := &Client{rdb: rdb, ttl: DefaultTTL, id: hex.EncodeToString(id[:])}
+	c.channel = "lock:" + c.id
+	_, single := rdb.(*redis.Client)
+	c.cluster = !single
+	c.closing, c.close = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(c)
 	}
 	return c
 }
 
-func checkTTL(name string, ttl time.Duration) error {
-	if ttl < MinTTL {
-		return fmt.Errorf("lock: %s %s: use at least %s", name, ttl, MinTTL)
+// Close ends renewal and every wait (ErrClosed), and returns when nothing of the Client runs any more. It frees no lock: what
+// is held is lost when its lease ends, and can be unlocked until then. The Redis client stays open. Close may be called twice.
+func (c *Client) Close() error {
+	c.close()
+	c.renewer.stop()
+	err := c.ear.close()
+	c.running.Wait()
+	return err
+}
+
+func (c *Client) closed() bool { return c.closing.Err() != nil }
+
+// ready tells why a call can't be sent.
+func (c *Client) ready(ctx context.Context) error {
+	if c.closed() {
+		return ErrClosed
 	}
-	return nil
+	return context.Cause(ctx)
+}
+
+// newID returns a word that no other call of any client ever gets.
+func (c *Client) newID() string { return c.id + "." + strconv.FormatUint(c.last.Add(1), 36) }
+
+// caller names one entry of an owner.
+func (c *Client) caller(owner Owner, hold string) scripts.Caller {
+	if owner.id == "" {
+		owner.id = hold
+	}
+	return scripts.Caller{Owner: owner.id, Hold: hold, Cluster: c.cluster}
 }
 
 // newToken returns a name for one holder. It is compared whole, and random, so that no two calls ever share one.
@@ -61,5 +105,27 @@ func newToken() string { return uuid.NewString() }
 // the server began to count, by this machine's monotonic clock, which no time change moves; the margin covers clocks that
 // run at different speeds and the server's rounding to milliseconds.
 func validUntil(sent time.Time, lease time.Duration) time.Time {
+	lease = lease.Truncate(time.Millisecond)
 	return sent.Add(lease - lease/100 - 2*time.Millisecond)
+}
+
+// detached is a context for what must be sent although the caller's may have ended. It has no timer: the Redis client
+// takes the deadline from it and sets it on the connection.
+func detached(ctx context.Context) context.Context {
+	return &bounded{context.WithoutCancel(ctx), time.Now().Add(cleanupTimeout)}
+}
+
+// bounded is a context with a deadline that nobody is woken at.
+type bounded struct {
+	context.Context
+	deadline time.Time
+}
+
+func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
+
+func (b *bounded) Err() error {
+	if time.Now().Before(b.deadline) {
+		return nil
+	}
+	return context.DeadlineExceeded
 }

@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,8 +11,6 @@ import (
 
 	"sluice/internal/testkit"
 )
-
-func TestMain(m *testing.M) { testkit.Main(m) }
 
 const callLimit = 30 * time.Second // bounds the calls of one test, on a busy machine and under the race detector
 
@@ -61,4 +61,25 @@ func (f *fixture) ttl(key string) time.Duration {
 		f.Fatal(err)
 	}
 	return left
+}
+
+func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
+
+// calls reads how often a command was called from INFO commandstats.
+func calls(info, command string) int {
+	_, after, found := strings.Cut(info, "cmdstat_"+command+":calls=")
+	if !found {
+		return 0
+	}
+	text, _, _ := strings.Cut(after, ",")
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// uptime reads INFO server.
+func uptime(info string) time.Duration {
+	_, after, _ := strings.Cut(info, "uptime_in_seconds:")
+	text, _, _ := strings.Cut(after, "\r")
+	n, _ := strconv.Atoi(text)
+	return time.Duration(n) * time.Second
 }

@@ -2,10 +2,9 @@ package lock
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	scripts "sluice/lua/lock"
 )
@@ -20,31 +19,64 @@ type Batch struct {
 	ValidUntil time.Time // when the holder must have finished, by this machine's monotonic clock
 }
 
-// TryLockMany takes, in one round trip, those of 1 to MaxBatch locks that are free, and does not wait for the others. A
-// key named twice is held twice. All keys lie in one hash slot. Free them with UnlockMany and Batch.Token, or let
-// lua.Settle do it; a lock that nobody frees is free after the TTL.
+// Mode is what a batch does when some of its locks are busy.
+type Mode int
+
+// The modes of TryLockMany.
+const (
+	BestEffort Mode = iota // take those that are free
+	AllOrNone              // take all of them, or none
+)
+
+// TryLockMany takes, in one round trip, those of 1 to MaxBatch locks that are free, and does not wait for the others; with
+// AllOrNone it takes all or none. A key named twice is held twice. All keys lie in one hash slot. Free them with UnlockMany
+// and Batch.Token, or let lua.Settle do it; a lock that nobody frees is free after the TTL.
+//
+// These locks are plain strings that hold the token: no queue, no owner, no fence, no renewal. That makes them cheap, and
+// another kind than Mutex: the two exclude each other on one key, but one should not mix them.
 //
 // After an error the caller holds nothing. Locks that the server may have given before its reply was lost are freed before
 // TryLockMany returns, for which it may take two seconds more than ctx allows; where the server can't be reached, the TTL
 // frees them. On a server that is full the error is Redis' own OOM.
-func (c *Client) TryLockMany(ctx context.Context, keys []string) (Batch, error) {
+func (c *Client) TryLockMany(ctx context.Context, keys []string, mode ...Mode) (Batch, error) {
+	if err := checkBatch(keys); err != nil {
+		return Batch{}, err
+	}
 	if err := checkTTL("ttl", c.ttl); err != nil {
 		return Batch{}, err
 	}
+	if err := c.ready(ctx); err != nil {
+		return Batch{}, err
+	}
+	all := len(mode) > 0 && mode[0] == AllOrNone
 	token, sent := newToken(), time.Now()
-	held, err := scripts.TryMany(ctx, c.rdb, keys, token, c.ttl)
+	held, err := scripts.TryMany(ctx, c.rdb, keys, token, c.ttl, all)
 	if err != nil {
 		c.abandon(ctx, keys, token, err)
 		return Batch{}, err
 	}
+	if all && slices.Contains(held, false) {
+		clear(held)
+	}
 	return Batch{Token: token, Held: held, ValidUntil: validUntil(sent, c.ttl)}, nil
+}
+
+func checkBatch(keys []string) error {
+	if err := checkCount("keys", int64(len(keys)), MaxBatch); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if key == "" || len(key) > MaxKeyBytes {
+			return fmt.Errorf("%w: %d bytes: use 1 to %d", ErrBadKey, len(key), MaxKeyBytes)
+		}
+	}
+	return nil
 }
 
 // UnlockMany frees those of 1 to MaxBatch locks that are still held under the token, and no others. It works although ctx
 // is cancelled, for at most two seconds; after an error the locks free themselves when their TTL ends.
 func (c *Client) UnlockMany(ctx context.Context, keys []string, token string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
+	ctx = detached(ctx)
 	_, err := scripts.UnlockMany(ctx, c.rdb, keys, token)
 	return err
 }
@@ -52,8 +84,7 @@ func (c *Client) UnlockMany(ctx context.Context, keys []string, token string) er
 // abandon frees what a failed call may have taken all the same. An error that the server itself told leaves no doubt:
 // nothing was taken. Its own failure is not told, since the first error says more and the TTL does the same later.
 func (c *Client) abandon(ctx context.Context, keys []string, token string, err error) {
-	var told redis.Error
-	if errors.As(err, &told) {
+	if told(err) {
 		return
 	}
 	_ = c.UnlockMany(ctx, keys, token)

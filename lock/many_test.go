@@ -170,7 +170,7 @@ func TestTryManyTwiceIsOnce(t *testing.T) {
 	keys := f.keysOf("a", "b")
 	f.rdb.Set(f.ctx, keys[1], "another's", 0)
 	for run, ttl := range []time.Duration{2 * time.Second, time.Hour} {
-		held, err := scripts.TryMany(f.ctx, f.rdb, keys, "token", ttl)
+		held, err := scripts.TryMany(f.ctx, f.rdb, keys, "token", ttl, false)
 		if err != nil || !slices.Equal(held, []bool{true, false}) {
 			t.Errorf("run %d: got %v, %v", run, held, err)
 		}

@@ -9,9 +9,6 @@ import (
 	scripts "sluice/lua/lock"
 )
 
-// ErrLeaseLost is the cause with which the context of a job ends when its time is up, before another node can begin.
-var ErrLeaseLost = errors.New("lock: the lease is over")
-
 // earlyPart is the part of a tick by which a run may begin too early. Timers on several nodes, and on one node under
 // load, miss their time by some percent; without it, a node that asks every tick would find its own last run not quite
 // over and miss every second tick.
@@ -32,7 +29,13 @@ const earlyPart = 10
 //   - When Redis loses the key (a failover, a flush), fn may run again in the same tick. So fn must be safe to repeat and
 //     safe to run twice at once; RunOnce saves work, it does not make a job right.
 func (c *Client) RunOnce(ctx context.Context, key string, tick time.Duration, fn func(context.Context) error) (ran bool, err error) {
+	if err := checkKey(key); err != nil {
+		return false, err
+	}
 	if err := checkTTL("tick", tick); err != nil {
+		return false, err
+	}
+	if err := c.ready(ctx); err != nil {
 		return false, err
 	}
 	early := (tick / earlyPart).Truncate(time.Millisecond)

@@ -10,7 +10,7 @@ import (
 
 func (f *fixture) mustAdjust(s lua.SaleFields) lua.AdjustResult {
 	f.Helper()
-	got, err := lua.Adjust(f.ctx, f.rdb, f.admit.Sale, s)
+	got, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, f.maxEvents, s)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestAdjustOfAnAbsentSale(t *testing.T) {
 func TestAdjustWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.spoilt(f.admit.Sale, func() error {
-		_, err := lua.Adjust(f.ctx, f.rdb, f.admit.Sale, f.openSale(5))
+		_, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, f.openSale(5))
 		return err
 	})
 }
@@ -92,22 +92,24 @@ func TestAdjustRefusesBadArguments(t *testing.T) {
 	good.Version = 2
 	f.unchanged("adjust", func() {
 		for name, s := range badSales(good) {
-			if got, err := lua.Adjust(f.ctx, f.rdb, f.admit.Sale, s); err == nil {
+			if got, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, s); err == nil {
 				t.Errorf("%s: got %q", name, got)
 			}
 		}
 		for _, args := range [][]any{
-			{}, {6, 1, 2, 3, "active"}, {6, 1, 2, 3, "active", 2, 7}, {"x", 1, 2, 3, "active", 2}, {6, 1, 2, 3, "active", "x"},
+			{}, {6, 1, 2, 3, "active", 2, 0, saleID}, {6, 1, 2, 3, "active", 2, 0, saleID, 9, 7},
+			{"x", 1, 2, 3, "active", 2, 0, saleID, 9}, {6, 1, 2, 3, "active", "x", 0, saleID, 9},
+			{6, 1, 2, 3, "active", 2, 0, saleID, "x"}, {6, "x", 2, 3, "active", 2, 0, saleID, 9},
 		} {
-			if err := f.run("adjust.lua", []string{f.admit.Sale}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
+			if err := f.run("adjust.lua", []string{f.admit.Sale, "b", "c", "d", "e", "f"}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
 				t.Errorf("%v: got error %v, want BADCALL", args, err)
 			}
 		}
 	})
-	for _, field := range []string{"stock", "total", "version"} {
+	for _, field := range []string{"stock", "total", "version", "accepted"} {
 		f.do("HDEL", f.admit.Sale, field)
 		f.unchanged("adjust without "+field, func() {
-			if _, err := lua.Adjust(f.ctx, f.rdb, f.admit.Sale, good); !redis.HasErrorPrefix(err, "BADSALE") {
+			if _, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, good); !redis.HasErrorPrefix(err, "BADSALE") {
 				t.Errorf("without %s: got error %v, want BADSALE", field, err)
 			}
 		})

@@ -18,7 +18,7 @@ var admitScript = redis.NewScript(admitSource)
 const MaxAdmitBatch = 128
 
 const (
-	admitHeader    = 1 // arguments before the first request
+	admitHeader    = 3 // arguments before the first request
 	admitArguments = 7 // arguments of each request
 	replyHeader    = 5 // elements before the first outcome
 	replyOutcome   = 2 // elements of each outcome
@@ -29,6 +29,10 @@ type AdmitKeys struct {
 	Sale   string // hash of the sale
 	Buyers string // hash from user id to slot
 	Orders string // the partition's stream of order events
+	// Trusted is the partition's key that names the server process whose state was verified.
+	Trusted string
+	// Waitlist is the sorted set of those who wait for units, Waiting the hash of what they wait for.
+	Waitlist, Waiting string
 }
 
 // AdmitRequest is one buyer asking for units. The last three may be empty.
@@ -51,12 +55,14 @@ const (
 	AdmitReplayed       AdmitCode = "replayed"        // same idempotency key and payload as the order in the slot
 	AdmitAlreadyOrdered AdmitCode = "already-ordered" // the buyer's slot holds another order
 	AdmitKeyReused      AdmitCode = "key-reused"      // same idempotency key as the order in the slot, other payload
-	AdmitSoldOut        AdmitCode = "sold-out"        // fewer units left than asked for
+	AdmitSoldOut        AdmitCode = "sold-out"        // fewer units left than asked for, or people wait for them
 	AdmitNotOpen        AdmitCode = "not-open"        // before the window
 	AdmitClosed         AdmitCode = "closed"          // after the window, or closed by an operator
 	AdmitPaused         AdmitCode = "paused"          // paused by an operator
 	AdmitOverLimit      AdmitCode = "over-limit"      // more units than the sale allows in one order
+	AdmitBacklogFull    AdmitCode = "backlog-full"    // too many events wait for the workers; try again later
 	AdmitNotLoaded      AdmitCode = "not-loaded"      // Redis does not hold the sale; this never means sold out
+	AdmitUntrusted      AdmitCode = "untrusted"       // nobody has verified what this server process holds
 )
 
 // AdmitOutcome is the answer to one request.
@@ -76,16 +82,30 @@ type AdmitReply struct {
 }
 
 // Admit decides 1 to MaxAdmitBatch requests for one sale on one partition, in order and as one atomic step; Outcomes[i]
-// answers reqs[i]. Twice the same buyer in a batch works like two calls.
+// answers reqs[i]. Twice the same buyer in a batch works like two calls. Nothing is accepted beyond maxEvents (at least 1)
+// in the partition's stream.
 //
 // After an error the requests may or may not have been decided: call again with the same order ids, and the outcome is
 // the one that a first call would have had. The requests must not be changed while Admit runs.
-func Admit(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, saleID string, reqs []AdmitRequest) (AdmitReply, error) {
-	args, err := admitArgs(saleID, reqs)
+func Admit(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, saleID string, maxEvents int64, reqs []AdmitRequest) (AdmitReply, error) {
+	return admit(ctx, rdb, keys, "new", saleID, maxEvents, reqs)
+}
+
+// AdmitAgain is Admit for accepts that buyers were told of and that Redis may have lost since. One that it still holds is
+// accepted, with the slot of then and without a second event; one that is lost is accepted anew while units are left and
+// the buyer holds no other order. Whether the sale is open does not matter, nor its limit, nor the backlog: they did when
+// the buyer was told. It also works while a verified server is open for lost accepts only.
+func AdmitAgain(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, saleID string, reqs []AdmitRequest) (AdmitReply, error) {
+	return admit(ctx, rdb, keys, "again", saleID, 1, reqs)
+}
+
+func admit(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, mode, saleID string, maxEvents int64, reqs []AdmitRequest) (AdmitReply, error) {
+	args, err := admitArgs(saleID, mode, maxEvents, reqs)
 	if err != nil {
 		return AdmitReply{}, fmt.Errorf("admit: %w", err)
 	}
-	reply, err := admitScript.Run(ctx, rdb, []string{keys.Sale, keys.Buyers, keys.Orders}, args...).Result()
+	reply, err := admitScript.Run(ctx, rdb, []string{keys.Sale, keys.Buyers, keys.Orders, keys.Trusted, keys.Waitlist, keys.Waiting},
+		args...).Result()
 	if err != nil {
 		return AdmitReply{}, fmt.Errorf("admit: %w", err)
 	}
@@ -98,12 +118,15 @@ func Admit(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, saleID strin
 
 // admitArgs points at the requests' fields instead of copying them: boxing seven values per request was most of what a
 // batch allocated.
-func admitArgs(saleID string, reqs []AdmitRequest) ([]any, error) {
+func admitArgs(saleID, mode string, maxEvents int64, reqs []AdmitRequest) ([]any, error) {
 	if err := checkBatch(len(reqs), MaxAdmitBatch); err != nil {
 		return nil, err
 	}
+	if maxEvents < 1 {
+		return nil, fmt.Errorf("max events %d: use at least 1", maxEvents)
+	}
 	args := make([]any, 0, admitHeader+admitArguments*len(reqs))
-	args = append(args, saleID)
+	args = append(args, saleID, mode, maxEvents)
 	for i := range reqs {
 		r := &reqs[i]
 		if err := r.check(); err != nil {
@@ -174,7 +197,7 @@ func decodeOutcome(code, slot any) (AdmitOutcome, error) {
 	case AdmitAccepted, AdmitReplayed, AdmitAlreadyOrdered, AdmitKeyReused:
 		held, err := ParseSlot(value)
 		return AdmitOutcome{Code: c, Slot: held}, err
-	case AdmitSoldOut, AdmitNotOpen, AdmitClosed, AdmitPaused, AdmitOverLimit, AdmitNotLoaded:
+	case AdmitSoldOut, AdmitNotOpen, AdmitClosed, AdmitPaused, AdmitOverLimit, AdmitBacklogFull, AdmitNotLoaded, AdmitUntrusted:
 		if value != "" {
 			return AdmitOutcome{}, fmt.Errorf("unknown reply: code %s with slot %q", c, value)
 		}

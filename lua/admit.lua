@@ -6,14 +6,22 @@
 -- is judged by one clock for all buyers, Redis' own. Nothing is written before every request is decided, and the first
 -- write is the only one that can still fail (wrong type, out of memory, read-only), so no failure leaves half a batch.
 --
+-- While people wait, what is free is theirs: the first of them may want more than is there, and nobody overtakes. An accept
+-- that Redis may have lost comes before them, and takes its buyer off the list.
+--
 -- Run twice with the same order ids (a retry after a lost reply), the second run answers like the first and writes
 -- nothing: a slot that names the request's own order id means "accepted".
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] orders  stream of order events: v s k o n u q t [tp]
+-- KEYS[4] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
+-- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
+-- KEYS[6] waiting  hash: user id -> what the person waits for
 --
 -- ARGV[1] sale_id       goes into the events; KEYS[1] is what says which sale it is
+-- ARGV[2] mode          "new"; or "again" for accepts that Redis may have lost: of window, state, limits only units count
+-- ARGV[3] max_events    entries that the stream may hold, after which nothing new is accepted: at least 1
 -- then for each request, 1 to 128 of them:
 -- ARGV[+1] order_id      no spaces
 -- ARGV[+2] number        the order number; 63 bits, so it stays a string throughout (a Lua number holds 53)
@@ -29,36 +37,58 @@
 --   replayed         the buyer has a slot, filled under the same idempotency key for the same payload
 --   key-reused       the buyer has a slot, filled under the same idempotency key for another payload
 --   already-ordered  the buyer has a slot, and this request has no key or another one
---   sold-out         fewer units are left than asked for
+--   sold-out         fewer units are left than asked for, or people wait for them
 --   not-open         the window has not begun
 --   closed           an operator closed the sale, or its window has ended
 --   paused           an operator paused the sale
 --   over-limit       more units than the sale allows in one order
+--   backlog-full     the stream holds max_events that are not persisted yet; it would have been accepted otherwise; or the
+--                    accept counter is used up, which only a forged entry with a huge sequence can do
 --   not-loaded       Redis does not hold the sale: nothing is known, least of all that it sold out
+--   untrusted        nobody has verified the state of this server process: what it holds may be old
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
--- Cost: O(requests): two HMGET, one XADD for each accepted request, two HSET.
+-- Cost: O(requests): two INFO (some 5 microseconds), two HMGET, one XLEN, one XADD for each accepted request, two HSET.
 
-local sale, buyers, orders = KEYS[1], KEYS[2], KEYS[3]
-local sale_id = ARGV[1]
-local width = 7
+local sale, buyers, orders, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local sale_id, mode, max_events = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local first, width = 4, 7
 local last = #ARGV - width + 1 -- where the last request begins
-if last < 2 or (#ARGV - 1) % width ~= 0 then
-  return redis.error_reply('BADCALL admit: a request has 7 arguments')
+if last < first or (#ARGV - first + 1) % width ~= 0 or (mode ~= 'new' and mode ~= 'again') then
+  return redis.error_reply('BADCALL admit: a mode, and 7 arguments for each request')
+elseif not max_events or max_events < 1 then
+  return redis.error_reply('BADCALL admit: max_events is not a number of at least 1')
 end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity')
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
+  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+local verified = redis.call('GET', trusted)
+local known = verified == server or (mode == 'again' and verified == 'reopening:' .. server)
+local held = {}
+if known then
+  held = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity', 'waiting')
+end
 local state, stock, accepted = held[1], tonumber(held[2]), tonumber(held[3])
 local opens_ms, closes_ms, max_quantity = tonumber(held[4]), tonumber(held[5]), tonumber(held[6])
 if state and not (stock and accepted and opens_ms and closes_ms and max_quantity) then
   return redis.error_reply('BADSALE admit: the sale hash lacks a number')
 end
 
+local limit = max_quantity
+local free = stock -- units that a newcomer can have
+if mode == 'new' and held[7] and held[7] ~= '0' then
+  free = 0
+end
 local shut -- why nobody can order now; nil while the sale is open
 if not state then
-  shut, stock, opens_ms, closes_ms, max_quantity = 'not-loaded', 0, 0, 0, 0
+  shut, stock, opens_ms, closes_ms, max_quantity = 'untrusted', 0, 0, 0, 0
+  if known then
+    shut = 'not-loaded'
+  end
+elseif mode == 'again' then
+  limit = math.huge
 elseif state == 'closed' or now_ms >= closes_ms then
   shut = 'closed'
 elseif state == 'paused' then
@@ -72,7 +102,7 @@ end
 local slot_of = {} -- user -> slot, those filled below included: a buyer may be in the batch twice
 if state then
   local users = {}
-  for at = 2, last, width do
+  for at = first, last, width do
     users[#users + 1] = ARGV[at + 2]
   end
   for i, slot in ipairs(redis.call('HMGET', buyers, unpack(users))) do
@@ -82,11 +112,16 @@ end
 
 local now = string.format('%.0f', now_ms)
 local since = ' ' .. now .. ' '
+local room = max_events - redis.call('XLEN', orders)
+if mode == 'again' then
+  room = math.huge
+end
+room = math.min(room, 2 ^ 53 - (accepted or 0)) -- a sequence beyond that is not counted exactly, and no event
 local count = 0 -- requests accepted now
 local begins, sequences, filled = {}, {}, {} -- of those: where each begins in ARGV; its sequence; user, slot, …
 local reply = { now_ms, 0, opens_ms, closes_ms, max_quantity }
 local n = #reply
-for at = 2, last, width do
+for at = first, last, width do
   local order_id, number, user, units, key_hash, payload_hash = unpack(ARGV, at, at + 5)
   local quantity = tonumber(units)
   if not quantity or quantity < 1 or quantity % 1 ~= 0 then
@@ -108,14 +143,16 @@ for at = 2, last, width do
     end
   elseif shut then
     code = shut
-  elseif quantity > max_quantity then
+  elseif quantity > limit then
     code = 'over-limit'
-  elseif quantity > stock then
+  elseif quantity > free then
     code = 'sold-out'
+  elseif count >= room then
+    code = 'backlog-full'
   else
     code = 'accepted'
     count = count + 1
-    stock = stock - quantity
+    stock, free = stock - quantity, free - quantity
     local sequence = string.format('%.0f', accepted + count)
     slot = order_id .. ' ' .. units .. ' ' .. number .. since .. sequence .. ' ' .. key_hash .. ' ' .. payload_hash
     slot_of[user] = slot
@@ -128,6 +165,7 @@ reply[2] = stock
 if count == 0 then
   return reply
 end
+local people = mode == 'again' and redis.call('ZCARD', waitlist) + redis.call('HLEN', waiting) -- before the first write
 
 for i, at in ipairs(begins) do
   local order_id, number, user, units, _, _, traceparent = unpack(ARGV, at, at + 6)
@@ -141,4 +179,11 @@ for i, at in ipairs(begins) do
 end
 redis.call('HSET', buyers, unpack(filled))
 redis.call('HSET', sale, 'stock', string.format('%.0f', stock), 'accepted', sequences[count])
+if people and people > 0 then
+  for i = 1, 2 * count, 2 do
+    redis.call('ZREM', waitlist, filled[i])
+    redis.call('HDEL', waiting, filled[i])
+  end
+  redis.call('HSET', sale, 'waiting', redis.call('ZCARD', waitlist))
+end
 return reply

@@ -38,7 +38,12 @@ func benchmarkAdmit(b *testing.B, url string, stock int64, size int) {
 		b.Fatal(err)
 	}
 	keys := admitKeys(pipeline.Keys{Prefix: "bench"})
-	if _, err := lua.Load(ctx, rdb, keys.Sale, lua.SaleFields{
+	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+		if _, err := step(ctx, rdb, verifyKeys(pipeline.Keys{Prefix: "bench"}), "bench"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := lua.Load(ctx, rdb, keys.Sale, keys.Trusted, lua.SaleFields{
 		Stock: stock, Total: stock, OpensMS: 0, ClosesMS: 1 << 48, MaxQuantity: 1, State: "active", Version: 1,
 	}); err != nil {
 		b.Fatal(err)
@@ -61,7 +66,7 @@ func benchmarkAdmit(b *testing.B, url string, stock int64, size int) {
 			if len(reqs) < size {
 				continue
 			}
-			if _, err := lua.Admit(ctx, rdb, keys, "bench", reqs); err != nil {
+			if _, err := lua.Admit(ctx, rdb, keys, "bench", plenty, reqs); err != nil {
 				b.Error(err)
 				return
 			}

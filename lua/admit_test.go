@@ -132,6 +132,31 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
+// A full backlog stops what would add to it, and nothing else: whoever has a slot is answered as ever, and a reason that
+// stays is told before one that passes.
+func TestAdmitStopsAtAFullBacklog(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(4))
+	f.mustAdmit(request(1, "ann"))
+	replay, large, many := request(2, "ann"), request(3, "bob"), request(4, "cy")
+	replay.KeyHash = "key1"
+	large.Quantity = 4 // over the limit
+	many.Quantity = 3
+	f.maxEvents = 3
+	reply := f.mustAdmit(request(1, "ann"), replay, large, request(5, "dan"), request(6, "eve"), request(7, "fay"), many)
+	same(t, "codes", codes(reply), []lua.AdmitCode{
+		lua.AdmitAccepted, lua.AdmitReplayed, lua.AdmitOverLimit, lua.AdmitAccepted, lua.AdmitAccepted, lua.AdmitBacklogFull, lua.AdmitSoldOut,
+	})
+	for _, f.maxEvents = range []int64{3, 2, 1} { // fewer than there are: the limit was lowered
+		f.unchanged("admit with a full backlog", func() {
+			same(t, "codes", codes(f.mustAdmit(request(7, "fay"), replay)), []lua.AdmitCode{lua.AdmitBacklogFull, lua.AdmitReplayed})
+		})
+	}
+	f.maxEvents = 3
+	f.do("XDEL", f.admit.Orders, f.rdb.XRange(f.ctx, f.admit.Orders, "-", "+").Val()[0].ID)
+	same(t, "codes with room again", codes(f.mustAdmit(request(7, "fay"))), []lua.AdmitCode{lua.AdmitAccepted})
+}
+
 // Two requests without a key have nothing in common, although their slots say "-" for the same thing.
 func TestAdmitWithoutKeysIsNeverAReplay(t *testing.T) {
 	f := newFixture(t)
@@ -231,7 +256,7 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 	source := f.source("admit.lua")
 	pipe := f.rdb.Pipeline()
 	for range 100 {
-		pipe.Eval(f.ctx, source, []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders}, saleID, orderID(1), 1, "ann", 99, "-", "-", "")
+		pipe.Eval(f.ctx, source, []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders, f.admit.Trusted}, saleID, "new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
 	}
 	replies, err := pipe.Exec(f.ctx)
 	if err != nil {
@@ -286,12 +311,35 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	})
 	same(t, "second run", f.mustAdmit(many).Outcomes, reply.Outcomes[1:])
 
-	given, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "bob", OrderID: orderID(2)}})
+	given, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "bob", OrderID: orderID(2)}})
 	if err != nil || !given[0] {
 		t.Fatalf("release: got %v, %v", given, err)
 	}
 	sale.Stock = math.MaxInt32
 	same(t, "sale after a release", f.hash(f.admit.Sale), saleHash(sale, 1<<53-1, 1))
+}
+
+// A forged entry can carry the accept counter to its end. What would get a sequence that no event may have is refused before it
+// takes anything, and not accepted and buried.
+func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
+	f := newFixture(t)
+	f.load(lua.SaleFields{Stock: 9, Total: 9, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: 2, State: "active", Version: 1})
+	f.do("HSET", f.admit.Sale, "accepted", int64(1<<53-1))
+	batch := make([]lua.AdmitRequest, 3)
+	for i := range batch {
+		batch[i] = lua.AdmitRequest{OrderID: orderID(i + 1), Number: int64(i + 1), UserID: fmt.Sprint("buyer-", i), Quantity: 1}
+	}
+	for range 2 {
+		got := f.mustAdmit(batch...)
+		if got.Stock != 8 || got.Outcomes[0].Code != lua.AdmitAccepted || got.Outcomes[0].Slot.Sequence != 1<<53 ||
+			got.Outcomes[1].Code != lua.AdmitBacklogFull || got.Outcomes[2].Code != lua.AdmitBacklogFull {
+			t.Fatalf("got %+v, want one accepted", got)
+		}
+	}
+	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, "drop-1", batch[1:])
+	if err != nil || again.Outcomes[0].Code != lua.AdmitBacklogFull {
+		t.Errorf("again: got %+v, %v, want it refused", again, err)
+	}
 }
 
 func TestAdmitWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
@@ -300,7 +348,7 @@ func TestAdmitWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	for _, key := range []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders} {
 		f.spoilt(key, func() error {
-			_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
+			_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
 			return err
 		})
 	}
@@ -313,7 +361,7 @@ func TestAdmitWithAnExhaustedStreamChangesNothing(t *testing.T) {
 	f.load(f.openSale(5))
 	f.do("XADD", f.admit.Orders, "18446744073709551615-18446744073709551615", "v", "1")
 	f.unchanged("admit", func() {
-		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")}); err == nil {
+		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann")}); err == nil {
 			t.Error("got no error")
 		}
 	})
@@ -340,7 +388,7 @@ func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
 			f.load(f.openSale(5))
 			c.spoil(f)
 			f.unchanged("admit", func() {
-				_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
+				_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
 				if !redis.HasErrorPrefix(err, c.prefix) {
 					t.Errorf("got error %v, want %s", err, c.prefix)
 				}
@@ -353,14 +401,15 @@ func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
 func TestAdmitScriptRefusesBadArguments(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
-	good := []any{saleID, orderID(1), "7", "ann", "1", "-", "-", ""}
+	good := []any{saleID, plenty, orderID(1), "7", "ann", "1", "-", "-", ""}
 	with := func(i int, value any) []any {
 		args := append([]any{}, good...)
 		args[i] = value
-		return append(args, good[1:]...)
+		return append(args, good[2:]...)
 	}
 	for _, args := range [][]any{
-		{}, {saleID}, good[:7], append(with(1, orderID(1)), "one more"), with(4, "0"), with(4, "-1"), with(4, "1.5"), with(4, "x"), with(4, ""),
+		{}, {saleID}, good[:2], good[:8], append(with(2, orderID(1)), "one more"), with(5, "0"), with(5, "-1"), with(5, "1.5"), with(5, "x"), with(5, ""),
+		with(1, "0"), with(1, "-1"), with(1, ""), with(1, "no limit"),
 	} {
 		f.unchanged("admit", func() {
 			if err := f.run("admit.lua", []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
@@ -390,12 +439,15 @@ func TestAdmitRefusesBadRequestsUnsent(t *testing.T) {
 		for name, change := range changes {
 			bad := request(2, "bob")
 			change(&bad)
-			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
+			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
 				t.Errorf("%s: got error %v, want one that names request 1", name, err)
 			}
 		}
+		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, 0, []lua.AdmitRequest{request(1, "ann")}); err == nil {
+			t.Error("no events allowed: got no error")
+		}
 		for _, size := range []int{0, lua.MaxAdmitBatch + 1} {
-			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, make([]lua.AdmitRequest, size)); err == nil {
+			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, make([]lua.AdmitRequest, size)); err == nil {
 				t.Errorf("batch of %d: got no error", size)
 			}
 		}
@@ -416,7 +468,7 @@ func TestAFullServerAdmitsNothingAndStillSettlesAndReleases(t *testing.T) {
 	f.do("CONFIG", "SET", "maxmemory", "1")
 
 	f.unchanged("admit", func() {
-		_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
+		_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
 		if !redis.HasErrorPrefix(err, "OOM") {
 			t.Errorf("admit: got error %v, want OOM", err)
 		}
@@ -425,7 +477,7 @@ func TestAFullServerAdmitsNothingAndStillSettlesAndReleases(t *testing.T) {
 	if err != nil || acked != 1 {
 		t.Errorf("settle: got %d, %v, want 1", acked, err)
 	}
-	given, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+	given, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
 	if err != nil || !given[0] {
 		t.Errorf("release: got %v, %v, want true", given, err)
 	}

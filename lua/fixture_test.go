@@ -21,6 +21,7 @@ const (
 	saleID    = "drop-1"
 	group     = pipeline.Group
 	partition = pipeline.Partition(3)
+	plenty    = 1 << 40 // events: no test gets there
 
 	callLimit = 30 * time.Second // bounds the calls of one test, on a busy machine and under the race detector
 )
@@ -41,6 +42,8 @@ type fixture struct {
 	rdb    *redis.Client
 	admit  lua.AdmitKeys
 	layout pipeline.Keys
+
+	maxEvents int64 // that mustAdmit allows in the stream
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -53,15 +56,36 @@ func fixtureOn(t *testing.T, rdb *redis.Client, prefix string) *fixture {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	t.Cleanup(cancel)
 	layout := pipeline.Keys{Prefix: prefix}
-	return &fixture{tester: t, ctx: ctx, rdb: rdb, admit: admitKeys(layout), layout: layout}
+	f := &fixture{tester: t, ctx: ctx, rdb: rdb, admit: admitKeys(layout), layout: layout, maxEvents: plenty}
+	f.trust()
+	return f
+}
+
+// trust marks the server as verified.
+func (f *fixture) trust() {
+	f.Helper()
+	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+		if _, err := step(f.ctx, f.rdb, f.verify(), "test"); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// verify are the keys of the partition, for its own installation.
+func (f *fixture) verify() lua.VerifyKeys { return verifyKeys(f.layout) }
+
+func verifyKeys(k pipeline.Keys) lua.VerifyKeys {
+	return lua.VerifyKeys{Trusted: k.Trusted(partition), Installation: k.Installation(partition), ID: "ours"}
 }
 
 func admitKeys(k pipeline.Keys) lua.AdmitKeys {
-	return lua.AdmitKeys{Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition)}
+	return lua.AdmitKeys{Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
+		Trusted: k.Trusted(partition), Waitlist: k.Waitlist(partition, saleID), Waiting: k.Waiting(partition, saleID)}
 }
 
 func (f *fixture) releaseKeys() lua.ReleaseKeys {
-	return lua.ReleaseKeys{Sale: f.admit.Sale, Buyers: f.admit.Buyers}
+	return lua.ReleaseKeys{Sale: f.admit.Sale, Buyers: f.admit.Buyers, Trusted: f.admit.Trusted, Orders: f.admit.Orders,
+		Waitlist: f.admit.Waitlist, Waiting: f.admit.Waiting}
 }
 
 // do sends a plain command: what a test sets up or spoils by hand.
@@ -89,13 +113,13 @@ func (f *fixture) openSale(stock int64) lua.SaleFields {
 	now := f.nowMS()
 	return lua.SaleFields{
 		Stock: stock, Total: stock, OpensMS: now - 3_600_000, ClosesMS: now + 3_600_000,
-		MaxQuantity: 3, State: "active", Version: 1,
+		MaxQuantity: 3, State: "active", Version: 1, Waitlist: 1000,
 	}
 }
 
 func (f *fixture) load(s lua.SaleFields) lua.SaleFields {
 	f.Helper()
-	if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale, s); err != nil || got != lua.LoadLoaded {
+	if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale, f.admit.Trusted, s); err != nil || got != lua.LoadLoaded {
 		f.Fatalf("load: got %q, %v", got, err)
 	}
 	return s
@@ -103,7 +127,7 @@ func (f *fixture) load(s lua.SaleFields) lua.SaleFields {
 
 func (f *fixture) mustAdmit(reqs ...lua.AdmitRequest) lua.AdmitReply {
 	f.Helper()
-	reply, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, reqs)
+	reply, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, f.maxEvents, reqs)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -135,6 +159,8 @@ type state struct {
 	Pending      []string            // "event index consumer" for each pending entry
 	Consumers    []string
 	Others       map[string]string // other strings under the prefix: locks, heartbeats
+	Waitlist     []string          // users, those with the lowest tickets first
+	Waiting      map[string]string // nil where nobody waits
 }
 
 // state reads it all, in two round trips. A key of another type reads as empty: tests that spoil a key compare it by
@@ -149,6 +175,7 @@ func (f *fixture) state() state {
 		Stream: f.admit.Orders, Group: group, Start: "-", End: "+", Count: 10_000,
 	})
 	keys := pipe.Keys(f.ctx, f.layout.Prefix+":*")
+	waitlist, waiting := pipe.ZRange(f.ctx, f.admit.Waitlist, 0, -1), pipe.HGetAll(f.ctx, f.admit.Waiting)
 	var told redis.Error
 	if _, err := pipe.Exec(f.ctx); err != nil && !errors.As(err, &told) {
 		f.Fatal(err)
@@ -162,6 +189,12 @@ func (f *fixture) state() state {
 		s.Pending = append(s.Pending, fmt.Sprint(index[p.ID], " ", p.Consumer))
 	}
 	s.Others = f.strings(keys.Val())
+	if len(waitlist.Val()) > 0 {
+		s.Waitlist = waitlist.Val()
+	}
+	if len(waiting.Val()) > 0 {
+		s.Waiting = waiting.Val()
+	}
 	return s
 }
 
@@ -190,7 +223,7 @@ func (f *fixture) strings(keys []string) map[string]string {
 		f.Fatal(err)
 	}
 	for i, value := range values {
-		if text, ok := value.(string); ok {
+		if text, ok := value.(string); ok && keys[i] != f.admit.Trusted && keys[i] != f.verify().Installation {
 			found[strings.TrimPrefix(keys[i], f.layout.Prefix)] = text
 		}
 	}
@@ -202,7 +235,9 @@ func (f *fixture) keys() []string {
 	var keys []string
 	scan := f.rdb.Scan(f.ctx, 0, f.layout.Prefix+":*", 1000).Iterator()
 	for scan.Next(f.ctx) {
-		keys = append(keys, scan.Val())
+		if scan.Val() != f.admit.Trusted && scan.Val() != f.verify().Installation { // it is the same all the time, or the test is about it
+			keys = append(keys, scan.Val())
+		}
 	}
 	if err := scan.Err(); err != nil {
 		f.Fatal(err)
@@ -227,6 +262,7 @@ func saleHash(s lua.SaleFields, accepted, released int64) map[string]string {
 		"stock": fmt.Sprint(s.Stock), "total": fmt.Sprint(s.Total), "opens_ms": fmt.Sprint(s.OpensMS),
 		"closes_ms": fmt.Sprint(s.ClosesMS), "max_quantity": fmt.Sprint(s.MaxQuantity), "state": s.State,
 		"version": fmt.Sprint(s.Version), "accepted": fmt.Sprint(accepted), "released": fmt.Sprint(released),
+		"waitlist": fmt.Sprint(s.Waitlist), "tickets": "0", "waiting": "0",
 	}
 }
 

@@ -22,6 +22,7 @@ type SaleFields struct {
 	MaxQuantity int   // units in one order, at least 1
 	State       string
 	Version     int64 // counts the changes of the definition, from 1
+	Waitlist    int64 // the most people that may wait; 0: the sale has no waitlist
 }
 
 // maxExact is the largest integer that a Lua number holds exactly.
@@ -35,6 +36,8 @@ func (f *SaleFields) check() error {
 		return fmt.Errorf("window %d to %d ms: it must begin at 0 or later and end after it begins", f.OpensMS, f.ClosesMS)
 	case f.MaxQuantity < 1:
 		return fmt.Errorf("max quantity %d: use at least 1", f.MaxQuantity)
+	case f.Waitlist < 0 || f.Waitlist > maxExact:
+		return fmt.Errorf("waitlist %d: use 0 to %d", f.Waitlist, int64(maxExact))
 	case f.Version < 1 || f.Version > maxExact:
 		return fmt.Errorf("version %d: use 1 to %d", f.Version, int64(maxExact))
 	}
@@ -53,19 +56,21 @@ type LoadResult string
 const (
 	LoadLoaded  LoadResult = "loaded"  // the sale is in Redis now
 	LoadPresent LoadResult = "present" // it was there; nothing changed
+	// LoadUntrusted: nobody has verified what the server process holds, so it may have lost the sale; nothing changed.
+	LoadUntrusted LoadResult = "untrusted"
 )
 
 // Load puts a sale into Redis if it is absent; a sale that is there is never touched. After an error, calling again is
 // safe: the result may then be LoadPresent for what the first call loaded.
-func Load(ctx context.Context, rdb redis.Scripter, saleKey string, f SaleFields) (LoadResult, error) {
+func Load(ctx context.Context, rdb redis.Scripter, saleKey, trustedKey string, f SaleFields) (LoadResult, error) {
 	if err := f.check(); err != nil {
 		return "", fmt.Errorf("load: %w", err)
 	}
 	if f.Stock < 0 || f.Stock > f.Total {
 		return "", fmt.Errorf("load: stock %d: use 0 to the total, %d", f.Stock, f.Total)
 	}
-	reply, err := loadScript.Run(ctx, rdb, []string{saleKey},
-		f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version).Result()
+	reply, err := loadScript.Run(ctx, rdb, []string{saleKey, trustedKey},
+		f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, f.Waitlist).Result()
 	if err != nil {
 		return "", fmt.Errorf("load: %w", err)
 	}
@@ -74,7 +79,7 @@ func Load(ctx context.Context, rdb redis.Scripter, saleKey string, f SaleFields)
 		return "", fmt.Errorf("load: %w", err)
 	}
 	switch r := LoadResult(code); r {
-	case LoadLoaded, LoadPresent:
+	case LoadLoaded, LoadPresent, LoadUntrusted:
 		return r, nil
 	default:
 		return "", fmt.Errorf("load: %w", unknownCode(code))

@@ -4,7 +4,8 @@
 -- stock is the truth, and the loader's is the state of yesterday. All fields appear at once, so no admission ever sees
 -- a sale without its window.
 --
--- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released
+-- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[2] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 --
 -- ARGV[1] stock         units left to sell
 -- ARGV[2] total         units, sold ones included
@@ -13,24 +14,32 @@
 -- ARGV[5] max_quantity  units in one order
 -- ARGV[6] state         active, paused or closed
 -- ARGV[7] version       counts the changes of the sale's definition
+-- ARGV[8] limit         the most people that may wait; 0 where there is no waitlist
 --
 -- Returns a code:
---   loaded   the sale is there now; its counters accepted and released begin at 0
---   present  it was there already; nothing changed
+--   loaded     the sale is there now; its counters (accepted, released, tickets, waiting) begin at 0
+--   present    it was there already; nothing changed
+--   untrusted  nobody has verified the state of this server process: it may have lost the sale; nothing changed
 -- Raises BADCALL for a wrong number of arguments; nothing changes.
 --
 -- Cost: O(1).
 
-local sale = KEYS[1]
-local stock, total, opens_ms, closes_ms, max_quantity, state, version = unpack(ARGV)
+local sale, trusted = KEYS[1], KEYS[2]
+local stock, total, opens_ms, closes_ms, max_quantity, state, version, limit = unpack(ARGV)
 
-if #ARGV ~= 7 then
-  return redis.error_reply('BADCALL load: 7 arguments expected')
+if #ARGV ~= 8 then
+  return redis.error_reply('BADCALL load: 8 arguments expected')
+end
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
+  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+if redis.call('GET', trusted) ~= server then
+  return 'untrusted'
 end
 if redis.call('HLEN', sale) > 0 then -- not EXISTS: a key of another type must be an error, not "present"
   return 'present'
 end
 
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
-  'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', '0', 'released', '0')
+  'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', '0', 'released', '0',
+  'waitlist', limit, 'tickets', '0', 'waiting', '0')
 return 'loaded'

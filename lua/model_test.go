@@ -21,6 +21,11 @@ type model struct {
 	others             map[string]string // locks and heartbeats
 
 	ledger map[accept]*account
+
+	waiting map[string]lua.Place // who waits
+	tickets int64
+	served  int64  // the ticket of the last who was handed an order
+	unfair  string // who was overtaken by whom
 }
 
 // event is a stream entry: not delivered yet, or pending at a consumer.
@@ -46,14 +51,14 @@ type account struct {
 func newModel() *model {
 	return &model{
 		slots: map[string]lua.Slot{}, consumers: map[string]bool{}, others: map[string]string{},
-		ledger: map[accept]*account{},
+		ledger: map[accept]*account{}, waiting: map[string]lua.Place{},
 	}
 }
 
-func (m *model) admit(nowMS int64, reqs []lua.AdmitRequest) lua.AdmitReply {
+func (m *model) admit(nowMS, maxEvents int64, reqs []lua.AdmitRequest) lua.AdmitReply {
 	reply := lua.AdmitReply{NowMS: nowMS}
 	for _, r := range reqs {
-		reply.Outcomes = append(reply.Outcomes, m.admitOne(nowMS, r))
+		reply.Outcomes = append(reply.Outcomes, m.admitOne(nowMS, maxEvents, r))
 	}
 	if m.loaded {
 		reply.Stock, reply.OpensMS, reply.ClosesMS = m.sale.Stock, m.sale.OpensMS, m.sale.ClosesMS
@@ -62,14 +67,14 @@ func (m *model) admit(nowMS int64, reqs []lua.AdmitRequest) lua.AdmitReply {
 	return reply
 }
 
-func (m *model) admitOne(nowMS int64, r lua.AdmitRequest) lua.AdmitOutcome {
+func (m *model) admitOne(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitOutcome {
 	if !m.loaded {
 		return lua.AdmitOutcome{Code: lua.AdmitNotLoaded}
 	}
 	if slot, held := m.slots[r.UserID]; held {
 		return lua.AdmitOutcome{Code: repeated(slot, r), Slot: slot}
 	}
-	if code := m.refusal(nowMS, r); code != "" {
+	if code := m.refusal(nowMS, maxEvents, r); code != "" {
 		return lua.AdmitOutcome{Code: code}
 	}
 	m.sale.Stock -= int64(r.Quantity)
@@ -93,7 +98,7 @@ func repeated(slot lua.Slot, r lua.AdmitRequest) lua.AdmitCode {
 	}
 }
 
-func (m *model) refusal(nowMS int64, r lua.AdmitRequest) lua.AdmitCode {
+func (m *model) refusal(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitCode {
 	switch {
 	case m.sale.State == "closed" || nowMS >= m.sale.ClosesMS:
 		return lua.AdmitClosed
@@ -103,8 +108,10 @@ func (m *model) refusal(nowMS int64, r lua.AdmitRequest) lua.AdmitCode {
 		return lua.AdmitNotOpen
 	case r.Quantity > m.sale.MaxQuantity:
 		return lua.AdmitOverLimit
-	case int64(r.Quantity) > m.sale.Stock:
+	case int64(r.Quantity) > m.sale.Stock || len(m.waiting) > 0:
 		return lua.AdmitSoldOut
+	case int64(len(m.events)) >= maxEvents:
+		return lua.AdmitBacklogFull
 	default:
 		return ""
 	}
@@ -196,6 +203,13 @@ func (m *model) state(prefix string) state {
 	}
 	if m.loaded {
 		s.Sale = saleHash(m.sale, m.accepted, m.released)
+		s.Sale["tickets"], s.Sale["waiting"] = fmt.Sprint(m.tickets), fmt.Sprint(len(m.waiting))
+	}
+	if len(m.waiting) > 0 {
+		s.Waitlist, s.Waiting = m.queue(), map[string]string{}
+	}
+	for user, place := range m.waiting {
+		s.Waiting[user] = place.String()
 	}
 	for user, slot := range m.slots {
 		s.Buyers[user] = slotText(slot)
@@ -263,6 +277,14 @@ func (m *model) broken(got state) string {
 		return fmt.Sprintf("I6: %s accepts counted, %d answered", got.Sale["accepted"], len(m.ledger))
 	case number(got.Sale["released"]) != released:
 		return fmt.Sprintf("I7: %s releases counted, %d answered", got.Sale["released"], released)
+	}
+	if m.unfair != "" {
+		return m.unfair
+	}
+	for _, user := range got.Waitlist {
+		if live[user] > 0 {
+			return fmt.Sprintf("I3: buyer %s has a live order and waits", user)
+		}
 	}
 	if buyers := slices.Sorted(maps.Keys(live)); !slices.Equal(slices.Sorted(maps.Keys(got.Buyers)), buyers) {
 		return fmt.Sprintf("I3: slots of %v, live orders of %v", slices.Sorted(maps.Keys(got.Buyers)), buyers)

@@ -32,6 +32,7 @@ func TestScriptsAgainstModel(t *testing.T) {
 			model:   newModel(),
 		}
 		m.do("FLUSHALL")
+		m.trust()
 		m.do("XGROUP", "CREATE", m.admit.Orders, group, "0", "MKSTREAM")
 		if rapid.IntRange(0, 7).Draw(rt, "loaded late") > 0 {
 			m.stepLoad(rt)
@@ -52,6 +53,7 @@ type machine struct {
 	released []lua.ReleaseItem  // every release so far, to be repeated
 	settled  []lua.SettleItem   // likewise
 	version  int64              // the newest drawn
+	joined   []lua.AdmitRequest // every request to wait so far
 }
 
 var (
@@ -59,6 +61,7 @@ var (
 	keyHashes = rapid.SampledFrom([]string{"", "k1", "k2"})
 	payloads  = rapid.SampledFrom([]string{"p1", "p2"})
 	consumers = rapid.SampledFrom([]string{"w1", "w2"})
+	backlogs  = rapid.SampledFrom([]int64{plenty, plenty, 1, 3, 8})
 	states    = rapid.SampledFrom([]string{"active", "active", "active", "active", "paused", "closed"})
 )
 
@@ -70,6 +73,11 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"admit 3":  m.stepAdmit,
 		"release":  m.stepRelease,
 		"release2": m.stepRelease,
+		"join":     m.stepJoin,
+		"join 2":   m.stepJoin,
+		"leave":    m.stepLeave,
+		"hand":     m.stepHandOver,
+		"again":    m.stepAdmitAgain,
 		"load":     m.stepLoad,
 		"adjust":   m.stepAdjust,
 		"deliver":  m.stepDeliver,
@@ -101,9 +109,10 @@ func (m *machine) stepAdmit(t *rapid.T) {
 		reqs[i] = m.drawRequest(t)
 		m.sent = append(m.sent, reqs[i])
 	}
+	m.maxEvents = backlogs.Draw(t, "max events")
 	for range m.times(t) {
 		got := m.mustAdmit(reqs...)
-		same(t, "admit", got, m.model.admit(got.NowMS, reqs)) // the server's time decides, in both
+		same(t, "admit", got, m.model.admit(got.NowMS, m.maxEvents, reqs)) // the server's time decides, in both
 		for i, o := range got.Outcomes {
 			m.model.record(reqs[i], o)
 		}
@@ -132,8 +141,14 @@ func (m *machine) stepRelease(t *rapid.T) {
 		items[i] = m.drawRelease(t)
 	}
 	m.released = append(m.released, items...)
+	m.maxEvents = backlogs.Draw(t, "max events")
 	for range m.times(t) {
-		got, err := lua.Release(m.ctx, m.rdb, m.releaseKeys(), items)
+		var got []bool
+		var err error
+		handed := m.around(func() (handed lua.HandedOver) {
+			got, handed, err = lua.Release(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents, items)
+			return handed
+		})
 		if !m.model.loaded {
 			if !errors.Is(err, lua.ErrNotLoaded) {
 				t.Fatalf("release without the sale: got %v, %v", got, err)
@@ -149,6 +164,7 @@ func (m *machine) stepRelease(t *rapid.T) {
 				m.model.giveBack(items[i])
 			}
 		}
+		m.follow(t, handed)
 	}
 }
 
@@ -174,7 +190,7 @@ func (m *machine) drawSale(t *rapid.T) lua.SaleFields {
 	s := lua.SaleFields{
 		Total: rapid.Int64Range(0, 12).Draw(t, "total"), MaxQuantity: rapid.IntRange(1, 4).Draw(t, "limit"),
 		State: states.Draw(t, "state"), OpensMS: now - 60_000, ClosesMS: now + 60_000,
-		Version: m.version + rapid.Int64Range(-2, 2).Draw(t, "version step"),
+		Waitlist: rapid.Int64Range(0, 4).Draw(t, "waitlist"), Version: m.version + rapid.Int64Range(-2, 2).Draw(t, "version step"),
 	}
 	s.Stock, s.Version = s.Total, max(s.Version, 1)
 	m.version = max(m.version, s.Version)
@@ -193,7 +209,7 @@ func (m *machine) drawSale(t *rapid.T) lua.SaleFields {
 func (m *machine) stepLoad(t *rapid.T) {
 	s := m.drawSale(t)
 	for range m.times(t) {
-		got, err := lua.Load(m.ctx, m.rdb, m.admit.Sale, s)
+		got, err := lua.Load(m.ctx, m.rdb, m.admit.Sale, m.admit.Trusted, s)
 		if want := m.model.load(s); err != nil || got != want {
 			t.Fatalf("load: got %q, %v, want %q", got, err, want)
 		}
@@ -202,8 +218,21 @@ func (m *machine) stepLoad(t *rapid.T) {
 
 func (m *machine) stepAdjust(t *rapid.T) {
 	s := m.drawSale(t)
+	m.maxEvents = backlogs.Draw(t, "max events")
 	for range m.times(t) {
-		same(t, "adjust", m.mustAdjust(s), m.model.adjust(s))
+		var got lua.AdjustResult
+		var err error
+		handed := m.around(func() (handed lua.HandedOver) {
+			got, handed, err = lua.Adjust(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents, s)
+			return handed
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "adjust", got, m.model.adjust(s))
+		if got == lua.AdjustAdjusted {
+			m.follow(t, handed)
+		}
 	}
 }
 

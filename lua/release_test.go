@@ -12,7 +12,7 @@ import (
 
 func (f *fixture) mustRelease(items ...lua.ReleaseItem) []bool {
 	f.Helper()
-	released, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), items)
+	released, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, f.maxEvents, items)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestReleaseWithoutTheSaleChangesNothing(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	f.do("DEL", f.admit.Sale)
 	f.unchanged("release", func() {
-		_, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+		_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
 		if !errors.Is(err, lua.ErrNotLoaded) {
 			t.Errorf("got error %v, want ErrNotLoaded", err)
 		}
@@ -94,7 +94,7 @@ func TestReleaseWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	for _, key := range []string{f.admit.Sale, f.admit.Buyers} {
 		f.spoilt(key, func() error {
-			_, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+			_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
 			return err
 		})
 	}
@@ -117,7 +117,7 @@ func TestReleaseRefusesWhatNoScriptWrites(t *testing.T) {
 			f.mustAdmit(request(1, "ann"))
 			c.spoil(f)
 			f.unchanged("release", func() {
-				_, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{
+				_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{
 					{UserID: "ann", OrderID: orderID(1)}, {UserID: "cy", OrderID: orderID(2)},
 				})
 				if !redis.HasErrorPrefix(err, c.prefix) {
@@ -133,8 +133,8 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 	f.load(f.openSale(5))
 	f.mustAdmit(request(1, "ann"))
 	f.unchanged("release", func() {
-		for _, args := range [][]any{{}, {"ann"}, {"ann", orderID(1), "bob"}} {
-			if err := f.run("release.lua", []string{f.admit.Sale, f.admit.Buyers}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
+		for _, args := range [][]any{{}, {saleID}, {saleID, 0}, {saleID, "x"}, {saleID, 9, "ann"}, {saleID, 9, "ann", orderID(1), "bob"}} {
+			if err := f.run("release.lua", []string{f.admit.Sale, f.admit.Buyers, "c", "d", "e", "f"}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
 				t.Errorf("%q: got error %v, want BADCALL", args, err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 		for _, items := range [][]lua.ReleaseItem{
 			nil, make([]lua.ReleaseItem, lua.MaxReleaseBatch+1), {good, {UserID: "ann"}}, {good, {OrderID: orderID(1)}},
 		} {
-			if _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), items); err == nil {
+			if _, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, items); err == nil {
 				t.Errorf("%d items: got no error", len(items))
 			}
 		}

@@ -12,14 +12,28 @@ import (
 	"sluice/lua"
 )
 
+func adjust(f *fixture, sale lua.SaleFields) (lua.AdjustResult, error) {
+	got, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, sale)
+	return got, err
+}
+
+func release(f *fixture, user, order string) ([]bool, error) {
+	got, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: order}})
+	return got, err
+}
+
 // source is the text of a script.
 func (f *fixture) source(file string) string {
 	f.Helper()
+	head, err := os.ReadFile("handover.lua") // it does nothing to those scripts that don't call it
+	if err != nil {
+		f.Fatal(err)
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		f.Fatal(err)
 	}
-	return string(text)
+	return string(head) + string(text)
 }
 
 // run evaluates a script with arguments that its Go call would never send.
@@ -51,7 +65,7 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	f.load(sale)
 	sale.Version, sale.Total = 2, 6
 	forget()
-	if got, err := lua.Adjust(f.ctx, f.rdb, f.admit.Sale, sale); err != nil || got != lua.AdjustAdjusted {
+	if got, err := adjust(f, sale); err != nil || got != lua.AdjustAdjusted {
 		t.Errorf("adjust: got %q, %v", got, err)
 	}
 	f.do("XGROUP", "CREATE", f.admit.Orders, group, "0", "MKSTREAM")
@@ -63,13 +77,15 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 		t.Errorf("settle: got %d, %v", got, err)
 	}
 	forget()
-	if got, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}}); err != nil || !got[0] {
+	if got, err := release(f, "ann", orderID(1)); err != nil || !got[0] {
 		t.Errorf("release: got %v, %v", got, err)
 	}
 	forget()
 	if got, err := lua.Reap(f.ctx, f.rdb, f.admit.Orders, f.layout.Worker(partition, "w1"), group, "w1"); err != nil || got != lua.ReapRemoved {
 		t.Errorf("reap: got %q, %v", got, err)
 	}
+	forget()
+	f.mustLease(1)
 }
 
 // Replies that no script of this build gives are errors, never guesses.
@@ -102,13 +118,22 @@ func TestUnknownRepliesAreErrors(t *testing.T) {
 func callsOf(s redis.Scripter) map[string]func(n int) error {
 	ctx := context.Background()
 	sale := lua.SaleFields{Stock: 1, Total: 1, OpensMS: 1, ClosesMS: 2, MaxQuantity: 1, State: "active", Version: 1}
+	keys := lua.ReleaseKeys{Sale: "a", Buyers: "b", Trusted: "c", Orders: "d", Waitlist: "e", Waiting: "f"}
 	return map[string]func(int) error{
+		"join.lua": func(int) error {
+			_, err := lua.Join(ctx, s, lua.AdmitKeys{Sale: "a", Buyers: "b", Trusted: "c", Waitlist: "d", Waiting: "e"}, request(1, "ann"))
+			return err
+		},
+		"leave.lua": func(int) error {
+			_, _, _, err := lua.Leave(ctx, s, keys, saleID, plenty, "ann", orderID(1))
+			return err
+		},
 		"admit.lua": func(n int) error {
 			var reqs []lua.AdmitRequest
 			for i := range n {
 				reqs = append(reqs, request(i+1, "ann"))
 			}
-			_, err := lua.Admit(ctx, s, lua.AdmitKeys{Sale: "a", Buyers: "b", Orders: "c"}, saleID, reqs)
+			_, err := lua.Admit(ctx, s, lua.AdmitKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d"}, saleID, plenty, reqs)
 			return err
 		},
 		"settle.lua": func(n int) error {
@@ -124,15 +149,26 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			for range n {
 				items = append(items, lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)})
 			}
-			_, err := lua.Release(ctx, s, lua.ReleaseKeys{Sale: "a", Buyers: "b"}, items)
+			_, _, err := lua.Release(ctx, s, keys, saleID, plenty, items)
 			return err
 		},
 		"claim.lua": func(n int) error {
 			_, _, err := lua.Claim(ctx, s, "stream", group, "w1", time.Second, slices.Repeat([]string{"1-1"}, n))
 			return err
 		},
-		"load.lua":   func(int) error { _, err := lua.Load(ctx, s, "a", sale); return err },
-		"adjust.lua": func(int) error { _, err := lua.Adjust(ctx, s, "a", sale); return err },
+		"load.lua": func(int) error { _, err := lua.Load(ctx, s, "a", "b", sale); return err },
+		"verify.lua": func(int) error {
+			_, err := lua.BeginVerify(ctx, s, lua.VerifyKeys{Trusted: "a", Installation: "b", ID: "id"}, "token")
+			return err
+		},
+		"install.lua": func(int) error {
+			_, err := lua.Install(ctx, s, lua.InstallKeys{Trusted: "a", Sale: "b", Buyers: "c", Staged: "d",
+				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h"}, "token", lua.Staged{Slots: 1}, sale, lua.Counters{})
+			return err
+		},
+		"adjust.lua": func(int) error { _, _, err := lua.Adjust(ctx, s, keys, saleID, plenty, sale); return err },
+		"lease.lua":  func(int) error { _, err := lua.Lease(ctx, s, "a", "b", 4096, time.Minute); return err },
+		"passed.lua": func(int) error { _, _, err := lua.Passed(ctx, s, "a", "b", 1); return err },
 		"reap.lua":   func(int) error { _, err := lua.Reap(ctx, s, "a", "b", group, "w1"); return err },
 	}
 }

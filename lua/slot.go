@@ -51,6 +51,12 @@ func ParseSlot(value string) (Slot, error) {
 	}, nil
 }
 
+// String is the slot as admit.lua writes it; ParseSlot reads it.
+func (s Slot) String() string {
+	return fmt.Sprintf("%s %d %d %d %d %s %s", s.OrderID, s.Quantity, s.Number, s.AcceptedMS, s.Sequence,
+		*orNone(&s.KeyHash), *orNone(&s.PayloadHash))
+}
+
 func orAbsent(hash string) string {
 	if hash == none {
 		return ""

@@ -40,6 +40,13 @@ type AuditReport struct {
 	Buyers      int64 // slots in Redis
 	StrayBuyers int64 // slots without a live order or an order in flight: buyers who are shut out for nothing
 	LostBuyers  int64 // live orders without a slot: buyers who could order twice
+	Waiting     int64 // people in the waitlist
+	BothWays    int64 // buyers who wait and hold a slot
+	// What was mended or refused in the sale's life is told beside the books, which it does not unbalance (I9).
+	Rejected    int64 // orders that were rejected after their accept, with a dead letter each
+	Letters     int64 // dead letters of the sale that wait for an operator
+	AcceptsLost int64 // accepts that rebuilds found neither in Postgres nor in the stream
+	Rebuilds    int64 // how often the sale was rebuilt in Redis, repairs included; the audit log tells each
 	Exact       bool  // nothing was released or redefined while the audit looked; else Drift, StrayBuyers and LostBuyers prove nothing
 	Findings    []string
 }
@@ -64,57 +71,81 @@ func NewAuditor(rdb redis.UniversalClient, keys Keys, ledger LedgerSource) *Audi
 // the report is not exact. When the context ends after the first look, what was seen until then is told.
 // Errors: KindUnavailable, KindNotLoaded.
 func (a *Auditor) Audit(ctx context.Context, sale *Sale) (*AuditReport, error) {
-	var report *AuditReport
+	seen, err := a.audit(ctx, sale)
+	return seen.report, err
+}
+
+// sight is what an audit has seen: its report, and what a repair needs besides.
+type sight struct {
+	report     *AuditReport
+	strays     []strayBuyer
+	repairable bool // Redis is wrong; not so where Postgres contradicts itself
+}
+
+// strayBuyer is a slot without a live order or an order in flight.
+type strayBuyer struct {
+	userID string
+	placedSlot
+}
+
+func (a *Auditor) audit(ctx context.Context, sale *Sale) (sight, error) {
+	var seen sight
 	for look := range auditLooks {
 		if look > 0 {
 			sleep(ctx, auditPause)
 		}
 		next, err := a.look(ctx, sale)
-		if report != nil && ctx.Err() != nil {
+		if seen.report != nil && ctx.Err() != nil {
 			break // this look may have been cut off; the one before it was not
 		}
 		if err != nil {
-			return nil, err
+			return sight{}, err
 		}
-		if report == nil || next.Exact || !report.Exact { // a disturbed look does not outweigh a finding
-			report = next
+		if seen.report == nil || next.report.Exact || !seen.report.Exact { // a disturbed look does not outweigh a finding
+			seen = next
 		}
 		// A finding in an exact look can only be a change on its way to Redis; it has passed a moment later.
-		if report.Exact && report.Clean() {
+		if seen.report.Exact && seen.report.Clean() {
 			break
 		}
 	}
-	return report, nil //nolint:nilerr // a look that was cut off leaves the one before it
+	return seen, nil //nolint:nilerr // a look that was cut off leaves the one before it
 }
 
 // look reads in the order in which an order travels: slots, stream, Postgres. An event that a worker persists meanwhile is
 // then seen in both places, and counted once, by its order id; it is never missed. Stock and accepts are read together, and
 // first: they are the instant that everything else is counted up to.
-func (a *Auditor) look(ctx context.Context, sale *Sale) (*AuditReport, error) {
+func (a *Auditor) look(ctx context.Context, sale *Sale) (sight, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	before, err := a.counters(ctx, sale)
 	if err != nil {
-		return nil, err
+		return sight{}, err
 	}
 	slots, err := a.slots(ctx, sale)
 	if err != nil {
-		return nil, err
+		return sight{}, err
+	}
+	waitlists, err := a.waitlists(ctx, sale)
+	if err != nil {
+		return sight{}, err
 	}
 	events, err := a.events(ctx, sale)
 	if err != nil {
-		return nil, err
+		return sight{}, err
 	}
 	books := newBooks(before, slots, events)
 	ledger, err := a.ledger.Ledger(ctx, sale.ID, slices.Collect(maps.Keys(events)), books.live, books.unapplied)
 	if err != nil {
-		return nil, err
+		return sight{}, err
 	}
 	after, err := a.counters(ctx, sale)
 	if err != nil {
-		return nil, err
+		return sight{}, err
 	}
-	return books.close(sale.ID, after, ledger), nil
+	seen := books.close(sale.ID, after, ledger)
+	seen.report.findWaiting(waitlists, slots)
+	return seen, nil
 }
 
 // saleCounters is what Redis counts of a sale on one partition, all of it at one instant.
@@ -201,24 +232,34 @@ func (a *Auditor) slots(ctx context.Context, sale *Sale) (map[string]placedSlot,
 func (a *Auditor) events(ctx context.Context, sale *Sale) (map[string]Event, error) {
 	events := map[string]Event{}
 	for _, p := range sale.Partitions {
-		from := "-"
-		for {
-			page, err := a.rdb.XRangeN(ctx, a.keys.Orders(p), from, "+", auditScanCount).Result()
-			if err != nil {
-				return nil, Wrap(KindUnavailable, err, "Redis did not list the order events")
+		err := eachEntry(ctx, a.rdb, a.keys.Orders(p), func(m redis.XMessage) {
+			if e, err := DecodeEvent(p, m.ID, m.Values); err == nil && e.SaleID == sale.ID {
+				events[e.OrderID] = e
 			}
-			for _, m := range page {
-				if e, err := DecodeEvent(p, m.ID, m.Values); err == nil && e.SaleID == sale.ID {
-					events[e.OrderID] = e
-				}
-			}
-			if len(page) < auditScanCount {
-				break
-			}
-			from = "(" + page[len(page)-1].ID
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return events, nil
+}
+
+// eachEntry reads a stream from its beginning to its end, page by page.
+func eachEntry(ctx context.Context, rdb redis.UniversalClient, stream string, do func(redis.XMessage)) error {
+	from := "-"
+	for {
+		page, err := rdb.XRangeN(ctx, stream, from, "+", auditScanCount).Result()
+		if err != nil {
+			return Wrap(KindUnavailable, err, "Redis did not list the order events")
+		}
+		for _, m := range page {
+			do(m)
+		}
+		if len(page) < auditScanCount {
+			return nil
+		}
+		from = "(" + page[len(page)-1].ID
+	}
 }
 
 // books takes one sale's numbers together, up to the accepts that Redis had counted when the look began.
@@ -283,7 +324,7 @@ func (b *books) countRelease(o LedgerOrder) {
 	}
 }
 
-func (b *books) close(saleID string, after partitionCounters, ledger Ledger) *AuditReport {
+func (b *books) close(saleID string, after partitionCounters, ledger Ledger) sight {
 	// Accepted during the look: not of this report. Later than even the last count, Redis has lost it or never counted it.
 	meanwhile := func(p Partition, sequence int64) bool {
 		return b.isLater(p, sequence) && sequence <= after[p].accepted
@@ -298,7 +339,8 @@ func (b *books) close(saleID string, after partitionCounters, ledger Ledger) *Au
 			b.countRelease(o)
 		}
 	}
-	var inFlight, buyers, stray int64
+	var inFlight, buyers int64
+	var strays []strayBuyer
 	for id, e := range b.events {
 		if _, persisted := ledger.Known[id]; persisted || meanwhile(e.Partition, e.Sequence) {
 			continue
@@ -312,33 +354,51 @@ func (b *books) close(saleID string, after partitionCounters, ledger Ledger) *Au
 		}
 		buyers++
 		if !b.matched[user] {
-			stray++
+			strays = append(strays, strayBuyer{user, slot})
 		}
 	}
 	redis := b.before.sum()
 	r := &AuditReport{
 		SaleID: saleID, Total: ledger.Total, Stock: redis.stock, Live: b.units, InFlight: inFlight, Unapplied: b.releasing,
 		Drift:  ledger.Total - redis.stock - b.units - inFlight - b.releasing,
-		Orders: ledger.Orders, Accepted: redis.accepted, Buyers: buyers, StrayBuyers: stray, LostBuyers: b.lost,
-		Exact: b.before.onlyAccepts(after),
+		Orders: ledger.Orders, Accepted: redis.accepted, Buyers: buyers,
+		StrayBuyers: int64(len(strays)), LostBuyers: b.lost, Exact: b.before.onlyAccepts(after),
+		Rejected: ledger.ByStatus[StatusRejected], Letters: ledger.Letters, AcceptsLost: ledger.Lost, Rebuilds: ledger.Rebuilds,
 	}
-	r.find(redis, ledger)
-	return r
+	return sight{report: r, strays: strays, repairable: r.find(redis, ledger)}
 }
 
-// find says what is wrong. A disturbed look says only what one store alone proves.
-func (r *AuditReport) find(redis saleCounters, ledger Ledger) {
-	found := func(broken bool, format string, args ...any) {
+// find says what is wrong, and whether any of it is wrong in Redis, where it can be mended. A disturbed look says only what one
+// store alone proves.
+func (r *AuditReport) find(redis saleCounters, ledger Ledger) (repairable bool) {
+	found := func(inRedis, broken bool, format string, args ...any) {
 		if broken {
 			r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
+			repairable = repairable || inRedis
 		}
 	}
-	found(r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
-	found(r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
-	found(redis.stock < 0, "the stock in Redis is %d", redis.stock)
-	found(ledger.LiveUnits > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits, r.Total)
-	found(ledger.Sold != ledger.LiveUnits, "Postgres counts %d units sold, its live orders hold %d", ledger.Sold, ledger.LiveUnits)
-	found(r.Exact && redis.total != ledger.Total, "the total is %d in Redis and %d in Postgres", redis.total, ledger.Total)
-	found(r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
-	found(r.Exact && r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
+	found(true, r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
+	found(true, r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
+	found(true, redis.stock < 0, "the stock in Redis is %d", redis.stock)
+	found(false, ledger.LiveUnits > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits, r.Total)
+	found(false, ledger.Sold != ledger.LiveUnits, "Postgres counts %d units sold, its live orders hold %d", ledger.Sold, ledger.LiveUnits)
+	found(true, r.Exact && redis.total != ledger.Total, "the total is %d in Redis and %d in Postgres", redis.total, ledger.Total)
+	found(true, r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
+	found(true, r.Exact && r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
+	return repairable
+}
+
+// Notes say what was mended or refused in the sale's life. None of it is wrong now, and none of it is silent (I9).
+func (r *AuditReport) Notes() []string {
+	var notes []string
+	note := func(n int64, format string) {
+		if n != 0 {
+			notes = append(notes, fmt.Sprintf(format, n))
+		}
+	}
+	note(r.Rejected, "%d accepted orders were rejected, each with a dead letter")
+	note(r.Letters, "%d dead letters wait for an operator")
+	note(r.AcceptsLost, "%d accepts were found nowhere by a rebuild, when Redis had lost something")
+	note(r.Rebuilds, "rebuilt in Redis %d times; the audit log tells when, by whom and with what numbers")
+	return notes
 }

@@ -120,14 +120,17 @@ func TestTheEndsOfASaleAreClean(t *testing.T) {
 	wantReport(pipeline.AuditReport{SaleID: "drop-1", Total: 30, Live: 30, Orders: 30, Accepted: 30, Buyers: 30, Exact: true})
 }
 
-// tamperings are all the ways in which the two stores can come to disagree, each with the numbers that must give it away and
-// a word of each finding.
-var tamperings = []struct {
+// tampering is one way in which the two stores can come to disagree.
+type tampering struct {
 	name     string
 	tamper   func(b *busySale)
 	shows    func(r *pipeline.AuditReport)
 	findings []string
-}{
+}
+
+// tamperings are all the ways in which the two stores can come to disagree, each with the numbers that must give it away and
+// a word of each finding.
+var tamperings = []tampering{
 	{
 		"a unit too many in stock", func(b *busySale) { b.done(b.rdb.HIncrBy(b.ctx(), b.saleKey("ann"), "stock", 1)) },
 		func(r *pipeline.AuditReport) { r.Stock, r.Drift = 91, -1 },
@@ -231,7 +234,7 @@ var tamperings = []struct {
 	},
 	{
 		"a row that ended without a release", func(b *busySale) {
-			b.exec(1, `update orders set status = 'expired', closed_at = now() where id = $1`, b.orders["bob"].OrderID)
+			b.exec(1, `update orders set status = 'cancelled', closed_at = now() where id = $1`, b.orders["bob"].OrderID)
 		},
 		func(r *pipeline.AuditReport) { r.Live, r.Drift, r.StrayBuyers = 3, 2, 1 },
 		[]string{"2 units are missing", "counts 5 units sold, its live orders hold 3", "1 buyers are marked"},
@@ -240,7 +243,7 @@ var tamperings = []struct {
 		"a row of an accept that Redis has lost", func(b *busySale) {
 			b.exec(1, `
 				insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at)
-				values ($1, $2, 1, 'zoe', 2, 'paid', 0, 999, now())`, b.sale.ID, uuid.New())
+				values ($1, $2, 1, 'zoe', 2, 'confirmed', 0, 999, now())`, b.sale.ID, uuid.New())
 			b.exec(1, `update sales set sold = sold + 2 where id = $1`, b.sale.ID)
 		},
 		func(r *pipeline.AuditReport) { r.Live, r.Orders, r.Drift, r.LostBuyers = 7, 6, -2, 1 },

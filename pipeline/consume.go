@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,11 @@ func (w *Worker) lane(ctx context.Context, partitions []Partition) {
 	pause := newPause()
 	spread := len(partitions) // those that had events last time share a batch
 	for ctx.Err() == nil {
+		if !w.back(ctx, partitions) {
+			pause.wait(ctx)
+			continue
+		}
+		generation := w.current() // before the fetch: what is fetched can't be older
 		entries, err := w.fetch(partitions, max(1, w.opts.BatchSize/spread))
 		if err != nil {
 			w.fetchFailed(ctx, err)
@@ -34,7 +40,7 @@ func (w *Worker) lane(ctx context.Context, partitions []Partition) {
 		}
 		spread = countPartitions(entries)
 		for batch := range slices.Chunk(entries, w.opts.BatchSize) {
-			w.work(ctx, batch)
+			w.work(ctx, generation, batch)
 		}
 	}
 }
@@ -95,13 +101,28 @@ func countPartitions(entries []Entry) int {
 
 // work carries entries as far as they go: it repeats passes while a store is away, with growing pauses, and fetches
 // nothing meanwhile. What is finished is not tried again, so that every pass gets further than the one before. What is left
-// when the context ends stays pending for others.
-func (w *Worker) work(ctx context.Context, entries []Entry) {
+// when the context ends stays pending for others. Entries that were fetched before Redis was verified anew are shown to it
+// first: it may have lost them.
+func (w *Worker) work(ctx context.Context, generation Generation, entries []Entry) {
 	entries = w.held.take(entries)
 	defer w.held.drop(entries)
 	pause := newPause()
 	for len(entries) > 0 && ctx.Err() == nil {
-		finished, err := w.pass(ctx, entries)
+		finished, err := w.pass(ctx, generation, entries)
+		if IsForeign(err) {
+			w.metrics.workerErrors.WithLabelValues("foreign").Inc()
+			w.log.Error("a worker was given events of another installation, and leaves them alone", "entries", len(entries), "error", err)
+			w.astray.Store(true)
+			return // they stay pending, for whoever they belong to
+		}
+		if errors.Is(err, ErrStaleGeneration) {
+			entries = remaining(entries, finished)
+			generation, finished, err = w.showAgain(ctx, generation, entries)
+			if err == nil {
+				entries = remaining(entries, finished)
+				continue
+			}
+		}
 		if err == nil {
 			return // what is not finished is locked by others
 		}
@@ -144,14 +165,17 @@ func decode(entries []Entry) (events []Event, unreadable []refusedEvent) {
 // pass takes entries through lock, persist and settle once, within the batch deadline, and buries what can't be persisted
 // when its neighbours are safe. It returns what is finished for good. It is not cut off by shutdown: what has begun is
 // finished.
-func (w *Worker) pass(ctx context.Context, entries []Entry) ([]lockedEvent, error) {
+func (w *Worker) pass(ctx context.Context, generation Generation, entries []Entry) ([]lockedEvent, error) {
 	w.passes <- struct{}{}
 	defer func() { <-w.passes }()
 	ctx = context.WithoutCancel(ctx)
 	began := time.Now()
+	if err := w.ours(ctx, entries); err != nil {
+		return nil, err
+	}
 	events, unreadable := decode(entries)
-	locked, result, err := w.lockAndPersist(ctx, events)
-	w.settle(ctx, result.done)
+	locked, result, err := w.lockAndPersist(ctx, generation, events)
+	w.finish(ctx, result.done)
 	buried, buryErr := w.buryAll(ctx, entries, append(unreadable, result.refused...))
 	finished := append(result.done, buried...)
 	if err = errors.Join(err, buryErr); err != nil {
@@ -162,14 +186,32 @@ func (w *Worker) pass(ctx context.Context, entries []Entry) ([]lockedEvent, erro
 	return finished, nil
 }
 
+// finish settles what Postgres holds and tells those who wait for it, both at once: neither waits for the other.
+func (w *Worker) finish(ctx context.Context, done []lockedEvent) {
+	var telling sync.WaitGroup
+	telling.Go(func() { w.news.Tell(ctx, changedBy(done)) })
+	w.settle(ctx, done)
+	telling.Wait()
+}
+
+func changedBy(done []lockedEvent) []Changed {
+	changed := make([]Changed, 0, len(done))
+	for _, l := range done {
+		if l.OrderID != "" { // else nobody knows whose it was
+			changed = append(changed, Changed{l.Partition, l.SaleID, l.OrderID})
+		}
+	}
+	return changed
+}
+
 // lockAndPersist is the part of a pass that the batch deadline bounds: beyond it the locks are about to expire.
-func (w *Worker) lockAndPersist(ctx context.Context, events []Event) ([]lockedEvent, sorted, error) {
+func (w *Worker) lockAndPersist(ctx context.Context, generation Generation, events []Event) ([]lockedEvent, sorted, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.opts.BatchDeadline)
 	defer cancel()
 	locked, err := w.lockOrders(ctx, events)
 	if err != nil {
 		return nil, sorted{}, err
 	}
-	result, err := w.persist(ctx, locked)
+	result, err := w.persist(ctx, generation, locked)
 	return locked, result, err
 }

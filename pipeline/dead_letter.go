@@ -11,6 +11,7 @@ import (
 // closed: it labels a metric.
 const (
 	LetterUndecodable = "undecodable" // not written by admit.lua
+	LetterRedisLost   = "redis-lost"  // lost by Redis after it was accepted, and its units are gone
 	LetterRefused     = "refused"     // Postgres refuses a value, for instance units beyond the sale's total
 )
 
@@ -25,7 +26,7 @@ type refusedEvent struct {
 // answering the rest stays pending and is tried again.
 func (w *Worker) buryAll(ctx context.Context, entries []Entry, refused []refusedEvent) ([]lockedEvent, error) {
 	var buried []lockedEvent
-	defer func() { w.settle(ctx, buried) }()
+	defer func() { w.finish(ctx, buried) }()
 	for _, r := range refused {
 		if err := w.bury(ctx, entries, r); err != nil {
 			return buried, err

@@ -50,7 +50,7 @@ func (r *rig) workAll() {
 	r.startWorker(r.store, pipeline.WorkerOptions{}, r.releaser().Job())
 	r.settled()
 	testkit.Eventually(r.T, settleLimit, "every release is applied", func() bool {
-		due, err := r.store.UnappliedReleases(r.ctx(), 1)
+		due, err := r.store.UnappliedReleases(r.ctx(), pipeline.ReleaseGroup{}, 1)
 		return err == nil && len(due) == 0
 	})
 }

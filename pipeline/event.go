@@ -58,6 +58,19 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 	return e, nil
 }
 
+// fields are the stream's fields of an event, as admit.lua writes them.
+func (e *Event) fields() map[string]any {
+	fields := map[string]any{
+		"v": strconv.Itoa(EventVersion), "s": e.SaleID, "k": strconv.FormatInt(e.Sequence, 10), "o": e.OrderID,
+		"n": strconv.FormatInt(e.Number, 10), "u": e.UserID, "q": strconv.Itoa(e.Quantity),
+		"t": strconv.FormatInt(e.AcceptedAt.UnixMilli(), 10),
+	}
+	if e.TraceParent != "" {
+		fields["tp"] = e.TraceParent
+	}
+	return fields
+}
+
 // decoder keeps the first error, so that the reading above stays a plain list.
 type decoder struct {
 	fields map[string]any

@@ -51,5 +51,19 @@ func (c *Catalogue) LookingUp() int { return len(c.slots) }
 
 // Look is one look of an audit, without the further ones that let a passing finding pass.
 func (a *Auditor) Look(ctx context.Context, sale *Sale) (*AuditReport, error) {
-	return a.look(ctx, sale)
+	seen, err := a.look(ctx, sale)
+	return seen.report, err
+}
+
+// The limits of a steward.
+const (
+	StewardSales  = stewardSales
+	BalanceEvents = balanceEvents
+)
+
+// Drift is one check of a sale's units.
+func (s *Steward) Drift(ctx context.Context, sale *Sale) (units int64, exact bool, err error) {
+	found := map[string]drift{}
+	err = s.checkAll(ctx, []*Sale{sale}, found)
+	return found[sale.ID].units, found[sale.ID].exact, err
 }

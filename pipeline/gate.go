@@ -112,14 +112,14 @@ func (g *gate) run(batch []*ticket) {
 	}()
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, 250*time.Millisecond
-	for {
+	for again := false; ; again = true {
 		batch = slices.DeleteFunc(batch, func(t *ticket) bool { return t.ctx.Err() != nil })
 		if len(batch) == 0 {
 			return
 		}
-		reply, err := g.call(batch)
+		reply, level, err := g.call(batch, again)
 		if err == nil {
-			g.deliver(batch, reply)
+			g.deliver(batch, reply, level)
 			return
 		}
 		g.admission.metrics.admitRetried()
@@ -138,18 +138,21 @@ func (g *gate) run(batch []*ticket) {
 	}
 }
 
-func (g *gate) call(batch []*ticket) (lua.AdmitReply, error) {
+func (g *gate) call(batch []*ticket, again bool) (lua.AdmitReply, Durability, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.admission.opts.AttemptTimeout)
 	defer cancel()
 	if err := g.number(ctx, batch); err != nil {
-		return lua.AdmitReply{}, err
+		return lua.AdmitReply{}, "", err
 	}
 	requests := make([]lua.AdmitRequest, len(batch))
 	for i, t := range batch {
 		requests[i] = t.request
 	}
 	g.admission.metrics.admitBatch(len(batch))
-	return lua.Admit(ctx, g.admission.rdb, g.keys, g.id.sale, requests)
+	marker := g.admission.keys.Marker(g.id.partition)
+	return g.admission.confirm.admit(ctx, marker, again, func(rdb redis.Scripter) (lua.AdmitReply, error) {
+		return lua.Admit(ctx, rdb, g.keys, g.id.sale, g.admission.opts.StreamMaxLag, requests)
+	})
 }
 
 // number gives order numbers to those that have none yet; a second attempt keeps the first one's.
@@ -169,18 +172,23 @@ func (g *gate) number(ctx context.Context, batch []*ticket) error {
 	return nil
 }
 
-func (g *gate) deliver(batch []*ticket, reply lua.AdmitReply) {
+func (g *gate) deliver(batch []*ticket, reply lua.AdmitReply, level Durability) {
+	g.witness(batch, reply)
 	for i, t := range batch {
 		outcome := reply.Outcomes[i]
-		if outcome.Code == lua.AdmitNotLoaded {
+		switch outcome.Code { //nolint:exhaustive // the others are decisions
+		case lua.AdmitNotLoaded:
 			t.answer <- answer{err: Errorf(KindNotLoaded, "sale %s is not loaded yet", g.id.sale)}
+			continue
+		case lua.AdmitUntrusted:
+			t.answer <- answer{err: Errorf(KindNotLoaded, "sale %s is being verified after a restart", g.id.sale)}
 			continue
 		}
 		t.answer <- answer{decision: Decision{
 			Code: outcome.Code,
 			Receipt: Receipt{
 				SaleID: g.id.sale, OrderID: outcome.Slot.OrderID, Number: outcome.Slot.Number,
-				Quantity: outcome.Slot.Quantity, Durability: g.admission.opts.Durability,
+				Quantity: outcome.Slot.Quantity, Durability: level,
 				AcceptedAt: time.UnixMilli(outcome.Slot.AcceptedMS).UTC(),
 			},
 			OpensAt: time.UnixMilli(reply.OpensMS).UTC(), ClosesAt: time.UnixMilli(reply.ClosesMS).UTC(),
@@ -220,6 +228,9 @@ func refusal(err error) error {
 	}
 	if redis.IsOOMError(err) {
 		return Wrap(KindUnavailable, err, "Redis is out of memory")
+	}
+	if redis.HasErrorPrefix(err, "MISCONF") {
+		return Wrap(KindUnavailable, err, "Redis can't write to its disk")
 	}
 	return Wrap(KindUnavailable, err, "Redis refused the request")
 }

@@ -1,6 +1,10 @@
 package pipeline
 
-import "fmt"
+import (
+	"fmt"
+
+	"sluice/lua"
+)
 
 // Group is the consumer group of every order stream.
 const Group = "workers"
@@ -29,6 +33,12 @@ func (k Keys) Sale(p Partition, saleID string) string { return k.in(p, "sale:"+s
 // Buyers is the hash from user id to slot (see lua.Slot) of a sale.
 func (k Keys) Buyers(p Partition, saleID string) string { return k.in(p, "buyers:"+saleID) }
 
+// Waitlist is the sorted set of those who wait for units of a sale, by ticket.
+func (k Keys) Waitlist(p Partition, saleID string) string { return k.in(p, "waitlist:"+saleID) }
+
+// Waiting is the hash from user id to what the person waits for (see lua.Place).
+func (k Keys) Waiting(p Partition, saleID string) string { return k.in(p, "waiting:"+saleID) }
+
 // Orders is the stream of order events.
 func (k Keys) Orders(p Partition) string { return k.in(p, "orders") }
 
@@ -41,8 +51,57 @@ func (k Keys) JobLock(job string) string { return k.Prefix + ":{jobs}:lock:job:"
 // Worker is the heartbeat of a consumer; it expires when the consumer dies.
 func (k Keys) Worker(p Partition, name string) string { return k.in(p, "worker:"+name) }
 
-// Trusted holds the run_id of the server process whose state was verified last.
+// Trusted holds "<run_id>:<replid>", the run_id of the server process whose state was verified last and its replication id then.
 func (k Keys) Trusted(p Partition) string { return k.in(p, "trusted") }
+
+// Installation holds the id of the installation that a partition belongs to. Each partition has its own, because on a cluster
+// each may be lost, or come from elsewhere, by itself.
+func (k Keys) Installation(p Partition) string { return k.in(p, "installation") }
+
+func (k Keys) verify(p Partition, id string) lua.VerifyKeys {
+	return lua.VerifyKeys{Trusted: k.Trusted(p), Installation: k.Installation(p), ID: id}
+}
+
+// Look names a partition to lua.Look, for whoever only wants to know how far it is verified.
+func (k Keys) Look(p Partition) lua.VerifyKeys { return k.verify(p, "") }
+
+// Staged is where a rebuild puts a sale's slots before it installs them all at once.
+func (k Keys) Staged(p Partition, saleID, token string) string {
+	return k.in(p, "staged:"+saleID+":"+token)
+}
+
+// StagedWaitlist is where a rebuild puts those who wait, before it installs them all at once.
+func (k Keys) StagedWaitlist(p Partition, saleID, token string) string {
+	return k.Staged(p, saleID, token) + ":waitlist"
+}
+
+// StagedWaiting is the hash beside StagedWaitlist.
+func (k Keys) StagedWaiting(p Partition, saleID, token string) string {
+	return k.Staged(p, saleID, token) + ":waiting"
+}
+
+// News is the channel that tells which orders changed.
+func (k Keys) News(p Partition) string { return k.in(p, "news") }
+
+// Marker is written, always with the same value, by whoever wants confirmed what was written before.
+func (k Keys) Marker(p Partition) string { return k.in(p, "marker") }
 
 // OrderCounter is the counter of order numbers of a UTC day (yyyymmdd).
 func (k Keys) OrderCounter(day string) string { return k.Prefix + ":{seq}:order:" + day }
+
+// OrderCounterGiver holds "<run_id>:<replid>" of the server process that leased numbers of that counter last.
+func (k Keys) OrderCounterGiver(day string) string { return k.Prefix + ":{seq}:giver:" + day }
+
+func (k Keys) admit(p Partition, saleID string) lua.AdmitKeys {
+	return lua.AdmitKeys{
+		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
+		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
+	}
+}
+
+func (k Keys) release(p Partition, saleID string) lua.ReleaseKeys {
+	return lua.ReleaseKeys{
+		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
+		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
+	}
+}

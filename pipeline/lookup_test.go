@@ -78,12 +78,18 @@ func (r *rig) end(orderID string) {
 		select sale_id, id, sequence, user_id, quantity, partition, 'expired' from closed`, orderID)
 }
 
+func (r *rig) releaseKeys(p pipeline.Partition, saleID string) lua.ReleaseKeys {
+	return lua.ReleaseKeys{
+		Sale: r.keys.Sale(p, saleID), Buyers: r.keys.Buyers(p, saleID), Trusted: r.keys.Trusted(p), Orders: r.keys.Orders(p),
+		Waitlist: r.keys.Waitlist(p, saleID), Waiting: r.keys.Waiting(p, saleID),
+	}
+}
+
 // release gives an ended order's stock and slot back, and expects it to have held them.
 func (r *rig) release(user, orderID string) {
 	r.Helper()
 	p := r.sale.PartitionOf(user)
-	keys := lua.ReleaseKeys{Sale: r.keys.Sale(p, r.sale.ID), Buyers: r.keys.Buyers(p, r.sale.ID)}
-	released, err := lua.Release(r.ctx(), r.rdb, keys, []lua.ReleaseItem{{UserID: user, OrderID: orderID}})
+	released, _, err := lua.Release(r.ctx(), r.rdb, r.releaseKeys(p, r.sale.ID), r.sale.ID, 1000, []lua.ReleaseItem{{UserID: user, OrderID: orderID}})
 	if err != nil || !released[0] {
 		r.Fatalf("release the order of %s: %v, %v", user, released, err)
 	}

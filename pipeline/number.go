@@ -2,10 +2,13 @@ package pipeline
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
 )
 
 // NumberEpoch is where order numbers start to count seconds: 31 bits reach the year 2094.
@@ -16,15 +19,11 @@ const (
 	numberBlock = 4096
 	// numberKeyTTL outlives the day of a counter, whatever the hosts' clocks say.
 	numberKeyTTL = 48 * time.Hour
-	// numberSeedPerMS seeds a new day's counter with the time of day, so that a counter that Redis lost goes on above
-	// every number it gave before, as long as fewer than 40 orders per millisecond were numbered. A whole day of it
-	// (3.5e9) leaves room below 2^32.
-	numberSeedPerMS = 40
 )
 
-// Numbers hands out order numbers: sign bit 0, 31 bits of seconds since NumberEpoch, 32 bits of a daily counter that
-// Redis keeps and that every API process leases in blocks. Numbers are unique; they are not dense, and only roughly
-// ordered between processes.
+// Numbers hands out order numbers: sign bit 0, 31 bits of seconds since NumberEpoch, the low 32 bits of a daily counter that
+// Redis keeps and that every API process leases in blocks. Numbers are unique, whatever Redis has lost meanwhile (but for
+// the chance that lua/lease.lua tells of); they are not dense, and only roughly ordered between processes within a second.
 type Numbers struct {
 	rdb  redis.UniversalClient
 	keys Keys
@@ -47,28 +46,21 @@ func (n *Numbers) Take(ctx context.Context, into []int64) error {
 	for i := range into {
 		now := n.now().UTC()
 		if day := now.Format("20060102"); n.next >= n.end || day != n.day {
-			if err := n.lease(ctx, now, day); err != nil {
+			if err := n.lease(ctx, day); err != nil {
 				return err
 			}
 		}
-		into[i] = int64(now.Sub(NumberEpoch)/time.Second)<<32 | n.next
+		into[i] = int64(now.Sub(NumberEpoch)/time.Second)<<32 | n.next&math.MaxUint32
 		n.next++
 	}
 	return nil
 }
 
-func (n *Numbers) lease(ctx context.Context, now time.Time, day string) error {
-	key := n.keys.OrderCounter(day)
-	seed := now.Sub(now.Truncate(24*time.Hour)).Milliseconds() * numberSeedPerMS
-	pipe := n.rdb.Pipeline()
-	pipe.SetNX(ctx, key, seed, numberKeyTTL)
-	last := pipe.IncrBy(ctx, key, numberBlock)
-	if _, err := pipe.Exec(ctx); err != nil {
+func (n *Numbers) lease(ctx context.Context, day string) error {
+	first, err := lua.Lease(ctx, n.rdb, n.keys.OrderCounter(day), n.keys.OrderCounterGiver(day), numberBlock, numberKeyTTL)
+	if err != nil {
 		return err
 	}
-	if last.Val() >= 1<<32 {
-		return Errorf(KindOverloaded, "the order numbers of %s are used up", day)
-	}
-	n.day, n.next, n.end = day, last.Val()-numberBlock, last.Val()
+	n.day, n.next, n.end = day, first, first+numberBlock
 	return nil
 }

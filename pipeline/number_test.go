@@ -65,6 +65,16 @@ func (r *numbersRig) take(n *pipeline.Numbers, count int) []int64 {
 	return taken
 }
 
+// counter is where midday's counter stands.
+func (r *numbersRig) counter() int64 {
+	r.Helper()
+	n, err := testkit.Redis(r.T).Get(r.Context(), r.keys.OrderCounter("20261121")).Int64()
+	if err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
+
 // wantDistinct fails when a number was given twice.
 func wantDistinct(t *testing.T, numbers []int64) {
 	t.Helper()
@@ -106,9 +116,9 @@ func TestNumbersHaveTheirLayout(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
 	seconds := int64(midday.Sub(pipeline.NumberEpoch) / time.Second)
-	counter := int64(12 * 60 * 60 * 1000 * 40) // half a day's milliseconds, 40 each
 	source := r.process()
 	got := r.take(source, 3)
+	counter := r.counter() - pipeline.NumberBlock // its low 32 bits are the number's; it began at random
 	if want := []int64{seconds<<32 | counter, seconds<<32 | counter + 1, seconds<<32 | counter + 2}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -135,9 +145,6 @@ func TestNumbersStartAfreshEachDay(t *testing.T) {
 	numbers := append(r.take(source, 10), r.take(other, 10)...)
 	r.clock.turn(time.Second) // 00:00:00
 	first := r.take(source, 10)
-	if got := first[0] & (1<<32 - 1); got != 0 {
-		t.Errorf("the new day's first counter is %d, want 0: midnight is no milliseconds into the day", got)
-	}
 	numbers = append(numbers, first...)
 	r.clock.turn(-time.Second) // a host's clock is set back over midnight
 	numbers = append(numbers, r.take(source, 10)...)
@@ -150,22 +157,47 @@ func TestNumbersStartAfreshEachDay(t *testing.T) {
 	}
 }
 
-// All of it within one second, so that only the counter keeps the numbers apart; the seconds would help. One lease each
-// 103 ms is just below the 40 numbers per millisecond that the seed allows for.
+// All of it within one second, so that only the counter keeps the numbers apart; the seconds would help. What a process has
+// leased before Redis lost the counter is still in use when others lease after it.
 func TestACounterThatRedisLostRepeatsNoNumber(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
-	var numbers []int64
-	for range 9 {
-		numbers = append(numbers, r.take(r.process(), pipeline.NumberBlock)...)
-		r.clock.turn(103 * time.Millisecond)
-		if err := r.rdb.Del(t.Context(), r.keys.OrderCounter("20261121")).Err(); err != nil {
+	before := r.process()
+	numbers := r.take(before, pipeline.NumberBlock/2)
+	for range 3 {
+		if err := r.rdb.Del(t.Context(), r.keys.OrderCounter("20261121"), r.keys.OrderCounterGiver("20261121")).Err(); err != nil {
 			t.Fatal(err)
 		}
+		numbers = append(numbers, r.take(r.process(), pipeline.NumberBlock)...)
 	}
-	if first, last := numbers[0]>>32, numbers[len(numbers)-1]>>32; first != last {
-		t.Fatalf("the numbers are of the seconds %d to %d, want one", first, last)
+	numbers = append(numbers, r.take(before, pipeline.NumberBlock/2)...)
+	wantDistinct(t, numbers)
+}
+
+// TestARestoredCounterRepeatsNoNumber: a Redis that comes back with the file of a moment ago, or a late replica that takes
+// its place, has a counter below what processes have leased and still use in that very second.
+func TestARestoredCounterRepeatsNoNumber(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := &numbersRig{t, testkit.Client(t, server.URL()), pipeline.Keys{Prefix: "sluice"}, &clock{now: midday}}
+	numbers := r.take(r.process(), 1)
+	saved, err := server.SaveData()
+	if err != nil {
+		t.Fatal(err)
 	}
+	replica := testkit.PrivateReplica(t, server)
+	if err := replica.Promote(t.Context()); err != nil { // it hears of nothing more
+		t.Fatal(err)
+	}
+	before := r.process()
+	numbers = append(numbers, r.take(before, pipeline.NumberBlock/2)...)
+	if err := errors.Join(server.Kill(), server.RestoreData(saved), server.Restart(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	numbers = append(numbers, r.take(r.process(), pipeline.NumberBlock)...)
+	r.rdb = testkit.Client(t, replica.URL())
+	numbers = append(numbers, r.take(r.process(), pipeline.NumberBlock)...)
+	numbers = append(numbers, r.take(before, pipeline.NumberBlock/2)...)
 	wantDistinct(t, numbers)
 }
 
@@ -173,10 +205,10 @@ func TestAFailedLeaseLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
 	proxy := through(t, redisURL(&rig{T: t, rdb: r.rdb}))
-	direct := r.rdb
 	r.rdb = testkit.Client(t, proxy.URL())
 	source := r.process()
 	numbers := r.take(source, pipeline.NumberBlock-1)
+	first := r.counter()
 	proxy.Cut()
 	last := make([]int64, 1)
 	if err := source.Take(t.Context(), last); err != nil {
@@ -189,37 +221,36 @@ func TestAFailedLeaseLosesNothing(t *testing.T) {
 	}
 	proxy.Heal()
 	numbers = append(append(numbers, last...), r.take(source, 10)...)
-	proxy.DropReplyTo("incrby", 1) // leased, but nobody knows: the block is skipped
+	proxy.DropReplyTo("evalsha", 1) // leased, but nobody knows: the block is skipped
 	if err := source.Take(t.Context(), make([]int64, pipeline.NumberBlock)); err == nil {
 		t.Error("the reply was not lost")
 	}
 	numbers = append(numbers, r.take(source, pipeline.NumberBlock)...)
 	wantDistinct(t, numbers)
-	leased, err := direct.Get(t.Context(), r.keys.OrderCounter("20261121")).Int64()
-	if want := int64(12*60*60*1000*40 + 4*pipeline.NumberBlock); err != nil || leased != want {
-		t.Errorf("the counter stands at %d, %v, want %d: 4 leases", leased, err, want)
+	if leased, want := r.counter(), first+3*pipeline.NumberBlock; leased != want {
+		t.Errorf("the counter stands at %d, want %d: 3 leases more", leased, want)
 	}
 }
 
-func TestADaysNumbersEnd(t *testing.T) {
+// A counter that began high passes 2^32: its low bits go on from 0, and never into the seconds.
+func TestACounterPassesItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
-	if err := r.rdb.Set(t.Context(), r.keys.OrderCounter("20261121"), 1<<32-2*pipeline.NumberBlock, 0).Err(); err != nil {
+	numbers := r.take(r.process(), 1)
+	if err := r.rdb.Set(t.Context(), r.keys.OrderCounter("20261121"), 1<<32-pipeline.NumberBlock/2, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	source := r.process()
-	numbers := r.take(source, pipeline.NumberBlock)
-	for range 2 {
-		err := source.Take(t.Context(), make([]int64, 1))
-		wantKind(t, err, pipeline.KindOverloaded)
-	}
+	numbers = append(numbers, r.take(source, 2*pipeline.NumberBlock)...)
 	for _, n := range numbers {
 		if n>>32 != int64(midday.Sub(pipeline.NumberEpoch)/time.Second) {
 			t.Fatalf("number %x: the counter ran into the seconds", n)
 		}
 	}
-	r.clock.turn(12 * time.Hour)
-	r.take(source, 1)
+	if last := numbers[len(numbers)-1] & (1<<32 - 1); last != pipeline.NumberBlock*3/2-1 {
+		t.Errorf("the last number's counter is %d, want %d", last, pipeline.NumberBlock*3/2-1)
+	}
+	wantDistinct(t, numbers)
 }
 
 func TestNumbersAreTakenWithinTheDeadline(t *testing.T) {

@@ -43,4 +43,5 @@ type Order struct {
 	PayBy       time.Time // zero where no payment is due
 	PaidAt      time.Time
 	ClosedAt    time.Time
+	Version     int // counts its statuses in Postgres from 1; 0 while queued
 }

@@ -77,7 +77,7 @@ func byPartition(events []Event) map[Partition][]Event {
 // persist writes events in one transaction and tells what became of them. A refused batch is halved until the
 // event to blame stands alone, so that no event suffers for its neighbours. An error means that the rest was not tried
 // or its fate is unknown.
-func (w *Worker) persist(ctx context.Context, locked []lockedEvent) (sorted, error) {
+func (w *Worker) persist(ctx context.Context, generation Generation, locked []lockedEvent) (sorted, error) {
 	if len(locked) == 0 {
 		return sorted{}, nil
 	}
@@ -85,7 +85,7 @@ func (w *Worker) persist(ctx context.Context, locked []lockedEvent) (sorted, err
 	for i, l := range locked {
 		events[i] = l.Event
 	}
-	outcomes, err := w.store.PersistOrders(ctx, events)
+	outcomes, err := w.store.PersistOrders(ctx, generation, events)
 	switch {
 	case err == nil:
 		return w.sortOut(locked, outcomes), nil
@@ -95,11 +95,11 @@ func (w *Worker) persist(ctx context.Context, locked []lockedEvent) (sorted, err
 		return sorted{refused: []refusedEvent{{lockedEvent: locked[0], reason: LetterRefused, cause: err}}}, nil
 	}
 	half := len(locked) / 2
-	first, err := w.persist(ctx, locked[:half])
+	first, err := w.persist(ctx, generation, locked[:half])
 	if err != nil {
 		return first, err
 	}
-	second, err := w.persist(ctx, locked[half:])
+	second, err := w.persist(ctx, generation, locked[half:])
 	return first.and(second), err
 }
 

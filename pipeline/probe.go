@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -14,25 +16,33 @@ type Features struct {
 	Policy      string // maxmemory-policy; "" where CONFIG is forbidden
 	AppendOnly  bool
 	AppendFsync string // always, everysec, no; "" where CONFIG is forbidden
+	RestsFsync  bool   // no-appendfsync-on-rewrite: it writes without fsync while the file is rewritten
+	WaitAOF     bool   // it has the command WAITAOF
+	Replicas    int    // connected
 }
 
-// Durability is the strongest level that the server's settings confirm for every accept.
+// Durability is the strongest level that the server's mere reply confirms, by its settings.
 func (f Features) Durability() Durability {
-	if f.AppendOnly && f.AppendFsync == "always" {
+	if f.AppendOnly && f.AppendFsync == "always" && !f.RestsFsync {
 		return DurabilityFsync
 	}
 	return DurabilityMemory
 }
 
+// WaitsForDisk reports whether the server can be asked, batch by batch, to confirm that its disk has what was written. With
+// appendfsync no it never would: the operating system decides.
+func (f Features) WaitsForDisk() bool { return f.WaitAOF && f.AppendOnly && f.AppendFsync != "no" }
+
 // Require returns a KindInvalid error, which says what to do, when the server can't be trusted with orders: one that may
-// evict loses stock and buyers, one that is less durable than wanted loses accepts.
+// evict loses stock and buyers, one whose disk confirms nothing loses accepts. A replica that is not there is no reason to
+// refuse: it may come and go while we run, and receipts tell.
 func (f Features) Require(want Durability) error {
 	if f.Policy != "" && f.Policy != "noeviction" {
 		return Errorf(KindInvalid, "Redis may evict orders: maxmemory-policy is %s; set it to noeviction", f.Policy)
 	}
-	if want == DurabilityFsync && f.Durability() != DurabilityFsync {
-		return Errorf(KindInvalid, "DURABILITY=fsync, but Redis runs with appendonly %s and appendfsync %s; set appendonly yes and appendfsync always, or DURABILITY=memory",
-			yesNo(f.AppendOnly), orUnknown(f.AppendFsync))
+	if want != DurabilityMemory && f.Durability() != DurabilityFsync && !f.WaitsForDisk() {
+		return Errorf(KindInvalid, "DURABILITY=%s, but Redis runs with appendonly %s, appendfsync %s and no-appendfsync-on-rewrite %s; set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, or DURABILITY=memory",
+			want, yesNo(f.AppendOnly), orUnknown(f.AppendFsync), yesNo(f.RestsFsync))
 	}
 	return nil
 }
@@ -41,27 +51,47 @@ func (f Features) Require(want Durability) error {
 func Probe(ctx context.Context, rdb redis.UniversalClient) (Features, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	server, err := rdb.Info(ctx, "server").Result()
+	f, err := examine(ctx, rdb)
 	if err != nil {
 		return Features{}, Wrap(KindUnavailable, err, "Redis does not answer")
-	}
-	memory, err := rdb.Info(ctx, "memory").Result()
-	if err != nil {
-		return Features{}, Wrap(KindUnavailable, err, "Redis does not answer")
-	}
-	persistence, err := rdb.Info(ctx, "persistence").Result()
-	if err != nil {
-		return Features{}, Wrap(KindUnavailable, err, "Redis does not answer")
-	}
-	f := Features{
-		Version: infoField(server, "redis_version"), RunID: infoField(server, "run_id"),
-		Policy:     infoField(memory, "maxmemory_policy"),
-		AppendOnly: infoField(persistence, "aof_enabled") == "1",
-	}
-	if set, err := rdb.ConfigGet(ctx, "appendfsync").Result(); err == nil {
-		f.AppendFsync = set["appendfsync"]
 	}
 	return f, nil
+}
+
+// errLoading passes by itself. A server that reads its file answers INFO and CONFIG all the same, and says that it has no
+// file at all (aof_enabled:0): what was taken from that would be told in receipts for as long as it counts as known.
+var errLoading = errors.New("Redis is still reading its data, and does not tell its settings as they will be")
+
+// examine is Probe on one connection, in one round trip; its error is the client's own, or errLoading.
+func examine(ctx context.Context, rdb interface{ Pipeline() redis.Pipeliner }) (Features, error) {
+	pipe := rdb.Pipeline()
+	server, memory, persistence := pipe.Info(ctx, "server"), pipe.Info(ctx, "memory"), pipe.Info(ctx, "persistence")
+	replication := pipe.Info(ctx, "replication")
+	fsync, rests := pipe.ConfigGet(ctx, "appendfsync"), pipe.ConfigGet(ctx, "no-appendfsync-on-rewrite")
+	waitAOF := pipe.Do(ctx, "COMMAND", "INFO", "WAITAOF") // a list of one: nil where there is no such command
+	_, _ = pipe.Exec(ctx)                                 // the first error, which may be one that is allowed
+	if err := errors.Join(server.Err(), memory.Err(), persistence.Err(), replication.Err()); err != nil {
+		return Features{}, err
+	}
+	for _, optional := range []error{fsync.Err(), rests.Err(), waitAOF.Err()} { // refused: not known; not answered: ask again
+		if optional != nil && passes(optional) {
+			return Features{}, optional
+		}
+	}
+	if infoField(persistence.Val(), "loading") == "1" {
+		return Features{}, errLoading
+	}
+	known, _ := waitAOF.Slice()
+	replicas, _ := strconv.Atoi(infoField(replication.Val(), "connected_slaves"))
+	return Features{
+		Version: infoField(server.Val(), "redis_version"), RunID: infoField(server.Val(), "run_id"),
+		Policy:      infoField(memory.Val(), "maxmemory_policy"),
+		AppendOnly:  infoField(persistence.Val(), "aof_enabled") == "1",
+		AppendFsync: fsync.Val()["appendfsync"],
+		RestsFsync:  rests.Val()["no-appendfsync-on-rewrite"] == "yes",
+		WaitAOF:     len(known) == 1 && known[0] != nil,
+		Replicas:    replicas,
+	}, nil
 }
 
 // infoField finds "name:value" in the text of INFO.

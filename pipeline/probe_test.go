@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ func TestTheUsualRedisIsTrusted(t *testing.T) {
 	}
 	want := pipeline.Features{
 		Version: got.Version, RunID: got.RunID, Policy: "noeviction", AppendOnly: true, AppendFsync: "always",
+		WaitAOF: got.WaitAOF, // as the server is
 	}
 	if got != want || got.Durability() != pipeline.DurabilityFsync {
 		t.Errorf("got %+v, durability %s, want %+v, fsync", got, got.Durability(), want)
@@ -25,7 +27,7 @@ func TestTheUsualRedisIsTrusted(t *testing.T) {
 	if major, _, ok := strings.Cut(got.Version, "."); !ok || major == "" || len(got.RunID) != 40 {
 		t.Errorf("got version %q, run id %q", got.Version, got.RunID)
 	}
-	for _, level := range []pipeline.Durability{pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
+	for _, level := range []pipeline.Durability{pipeline.DurabilityReplica, pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
 		if err := got.Require(level); err != nil {
 			t.Errorf("%s: %v", level, err)
 		}
@@ -43,6 +45,17 @@ func TestARedisThatCannotBeTrusted(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	rdb := testkit.Client(t, server.URL())
+	known, err := pipeline.Probe(t.Context(), rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A server with WAITAOF is asked, batch by batch, where its mere reply proves nothing: then nothing is refused.
+	orAskedForTheDisk := func(says string) map[pipeline.Durability]string {
+		if known.WaitAOF {
+			return nil
+		}
+		return map[pipeline.Durability]string{pipeline.DurabilityFsync: says, pipeline.DurabilityReplica: says}
+	}
 	for _, test := range []struct {
 		name     string
 		settings []string // name, value, name, value, …
@@ -51,19 +64,27 @@ func TestARedisThatCannotBeTrusted(t *testing.T) {
 	}{
 		{
 			"may evict", []string{"maxmemory-policy", "allkeys-lru"}, pipeline.DurabilityFsync,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "allkeys-lru", pipeline.DurabilityMemory: "allkeys-lru"},
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "allkeys-lru", pipeline.DurabilityReplica: "allkeys-lru", pipeline.DurabilityMemory: "allkeys-lru"},
 		},
 		{
 			"may evict what expires", []string{"maxmemory-policy", "volatile-ttl"}, pipeline.DurabilityFsync,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "noeviction", pipeline.DurabilityMemory: "noeviction"},
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "noeviction", pipeline.DurabilityReplica: "noeviction", pipeline.DurabilityMemory: "noeviction"},
 		},
 		{
-			"may lose a second", []string{"maxmemory-policy", "noeviction", "appendfsync", "everysec"}, pipeline.DurabilityMemory,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "everysec"},
+			"leaves the disk to the system", []string{"maxmemory-policy", "noeviction", "appendfsync", "no"}, pipeline.DurabilityMemory,
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "appendfsync no", pipeline.DurabilityReplica: "appendfsync no"},
+		},
+		{
+			"rests while it rewrites", []string{"appendfsync", "always", "no-appendfsync-on-rewrite", "yes"}, pipeline.DurabilityMemory,
+			orAskedForTheDisk("no-appendfsync-on-rewrite yes"),
+		},
+		{
+			"may lose a second", []string{"appendfsync", "everysec", "no-appendfsync-on-rewrite", "no"}, pipeline.DurabilityMemory,
+			orAskedForTheDisk("everysec"),
 		},
 		{
 			"writes nothing", []string{"appendfsync", "always", "appendonly", "no"}, pipeline.DurabilityMemory,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "appendonly no"},
+			map[pipeline.Durability]string{pipeline.DurabilityFsync: "appendonly no", pipeline.DurabilityReplica: "appendonly no"},
 		},
 	} {
 		for i := 0; i < len(test.settings); i += 2 {
@@ -78,7 +99,7 @@ func TestARedisThatCannotBeTrusted(t *testing.T) {
 		if got := features.Durability(); got != test.want {
 			t.Errorf("%s: got durability %s, want %s", test.name, got, test.want)
 		}
-		for _, level := range []pipeline.Durability{pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
+		for _, level := range []pipeline.Durability{pipeline.DurabilityReplica, pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
 			err, says := features.Require(level), test.refused[level]
 			switch {
 			case says == "" && err != nil:
@@ -105,10 +126,49 @@ func TestARedisWithoutConfig(t *testing.T) {
 	if err := features.Require(pipeline.DurabilityMemory); err != nil || features.Durability() != pipeline.DurabilityMemory {
 		t.Errorf("got %s, %v, want no more claimed than is known", features.Durability(), err)
 	}
+	features.WaitAOF = false // where it is there, the disk can be asked all the same
 	err = features.Require(pipeline.DurabilityFsync)
 	wantKind(t, err, pipeline.KindInvalid)
 	if !strings.Contains(err.Error(), "CONFIG is forbidden") {
 		t.Errorf("the error does not say why fsync can't be confirmed: %v", err)
+	}
+}
+
+// TestARedisThatStillLoads: while it reads its file a server says that it has none, which is not to be believed.
+func TestARedisThatStillLoads(t *testing.T) {
+	t.Parallel()
+	const keys, delay = 20_000, 100 // µs for each: long enough to be met, whoever is on the machine
+	server := testkit.PrivateRedis(t, fmt.Sprintf("key-load-delay %d", delay))
+	rdb := testkit.Client(t, server.URL())
+	fill := `for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'key:' .. i, string.rep('x', 100)) end return 1`
+	if err := rdb.Eval(t.Context(), fill, nil, keys).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	restarted := make(chan error, 1)
+	go func() { restarted <- server.Restart(t.Context()) }()
+	met := 0
+	for over := false; !over; {
+		select {
+		case err := <-restarted:
+			if err != nil {
+				t.Fatal(err)
+			}
+			over = true
+		default:
+		}
+		switch features, err := pipeline.Probe(t.Context(), rdb); {
+		case err == nil && features.Durability() != pipeline.DurabilityFsync:
+			t.Fatalf("got %+v, want an error or what the server does once it has loaded", features)
+		case err != nil && strings.Contains(err.Error(), "still reading its data"):
+			met++
+			wantKind(t, err, pipeline.KindUnavailable)
+		}
+	}
+	if met == 0 {
+		t.Error("it was never met while it loads")
 	}
 }
 

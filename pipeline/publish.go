@@ -30,11 +30,20 @@ type Publisher struct {
 	store      SaleStore
 	partitions int
 	log        *slog.Logger
+	handing    handing
 }
 
 // NewPublisher returns a Publisher for an installation with so many partitions.
 func NewPublisher(rdb redis.UniversalClient, keys Keys, store SaleStore, partitions int, log *slog.Logger) *Publisher {
-	return &Publisher{rdb: rdb, keys: keys, store: store, partitions: partitions, log: log}
+	return &Publisher{
+		rdb: rdb, keys: keys, store: store, partitions: partitions, log: log, handing: handing{news: NewNews(rdb, keys, log), log: log},
+	}
+}
+
+// Count lets the metrics know of the orders that a change of a sale makes for those who wait for it.
+func (p *Publisher) Count(m *Metrics) *Publisher {
+	p.handing.metrics = m
+	return p
 }
 
 // Create defines a sale and loads it into Redis. Errors: KindInvalid, KindConflict (the id exists), KindUnavailable. When
@@ -88,20 +97,23 @@ func (p *Publisher) Publish(ctx context.Context, sale *Sale) error {
 
 func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Partition) error {
 	key, share := p.keys.Sale(partition, sale.ID), sale.ShareOf(partition, sale.Total)
-	fields := lua.SaleFields{
-		Stock: share, Total: share, OpensMS: sale.OpensAt.UnixMilli(), ClosesMS: sale.ClosesAt.UnixMilli(),
-		MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
-	}
+	fields := saleFields(sale, partition, share)
 	if sale.LoadedAt.IsZero() && sale.Sold == 0 { // orders prove that it was loaded, even where nobody lived to note it
-		switch loaded, err := lua.Load(ctx, p.rdb, key, fields); {
+		if err := createGroups(ctx, p.rdb, p.keys, p.partitions); err != nil {
+			return err
+		}
+		switch loaded, err := lua.Load(ctx, p.rdb, key, p.keys.Trusted(partition), fields); {
 		case err != nil:
 			return Wrap(KindUnavailable, err, "Redis did not load the sale")
+		case loaded == lua.LoadUntrusted:
+			return Errorf(KindNotLoaded, "Redis is not verified yet; the sale is loaded as soon as it is, while an api or a worker runs")
 		case loaded == lua.LoadLoaded:
 			p.log.Info("sale loaded", "sale", sale.ID, "partition", partition, "stock", share)
 			return nil
 		}
 	}
-	result, err := lua.Adjust(ctx, p.rdb, key, fields)
+	result, handed, err := lua.Adjust(ctx, p.rdb, p.keys.release(partition, sale.ID), sale.ID, handOverMaxLag, fields)
+	p.handing.note(ctx, sale.ID, partition, handed)
 	switch {
 	case err != nil:
 		return Wrap(KindUnavailable, err, "Redis did not take the change")
@@ -113,6 +125,15 @@ func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Part
 		p.log.Info("sale adjusted", "sale", sale.ID, "partition", partition, "version", sale.Version)
 	}
 	return nil
+}
+
+// saleFields are a sale's definition on a partition, with so many units left.
+func saleFields(sale *Sale, partition Partition, stock int64) lua.SaleFields {
+	return lua.SaleFields{
+		Stock: stock, Total: sale.ShareOf(partition, sale.Total), OpensMS: sale.OpensAt.UnixMilli(),
+		ClosesMS: sale.ClosesAt.UnixMilli(), MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
+		Waitlist: sale.ShareOf(partition, sale.Waitlist),
+	}
 }
 
 // publishEvery is how late a change may reach Redis when whoever made it died half-way.

@@ -47,6 +47,7 @@ func (r *rig) wantPublished(id string, taken map[pipeline.Partition]int64) {
 			"stock": strconv.FormatInt(share-taken[p], 10), "total": strconv.FormatInt(share, 10), "version": strconv.FormatInt(sale.Version, 10),
 			"opens_ms": strconv.FormatInt(sale.OpensAt.UnixMilli(), 10), "closes_ms": strconv.FormatInt(sale.ClosesAt.UnixMilli(), 10),
 			"max_quantity": strconv.Itoa(sale.MaxQuantity), "state": string(sale.State), "accepted": hash["accepted"], "released": "0",
+			"waitlist": strconv.FormatInt(sale.ShareOf(p, sale.Waitlist), 10), "tickets": "0", "waiting": "0",
 		}
 		if !maps.Equal(hash, want) {
 			r.Errorf("%s: Redis holds %v, want %v", p, hash, want)
@@ -80,7 +81,7 @@ func TestASaleThatBreaksARuleIsNowhere(t *testing.T) {
 	sale := usualSale(pipeline.Sale{ID: "drop-1"})
 	sale.Total = 0
 	wantKind(t, r.publisher.Create(r.ctx(), sale), pipeline.KindInvalid)
-	if keys, err := r.rdb.Keys(r.ctx(), r.keys.Prefix+":*").Result(); err != nil || len(keys) != 0 {
+	if keys, err := r.rdb.Keys(r.ctx(), r.keys.Prefix+":*sale:*").Result(); err != nil || len(keys) != 0 {
 		t.Errorf("got keys %v, %v", keys, err)
 	}
 	if _, err := r.store.Sale(r.ctx(), "drop-1"); pipeline.KindOf(err) != pipeline.KindNotFound {
@@ -147,7 +148,7 @@ func (r *rig) load(sale *pipeline.Sale, partitions []pipeline.Partition) {
 	r.Helper()
 	for _, p := range partitions {
 		fields := saleFields(sale, p)
-		if loaded, err := lua.Load(r.ctx(), r.rdb, r.keys.Sale(p, sale.ID), fields); err != nil || loaded != lua.LoadLoaded {
+		if loaded, err := lua.Load(r.ctx(), r.rdb, r.keys.Sale(p, sale.ID), r.keys.Trusted(p), fields); err != nil || loaded != lua.LoadLoaded {
 			r.Fatalf("load: %s, %v", loaded, err)
 		}
 	}
@@ -155,7 +156,8 @@ func (r *rig) load(sale *pipeline.Sale, partitions []pipeline.Partition) {
 
 func (r *rig) adjust(sale *pipeline.Sale, p pipeline.Partition) {
 	r.Helper()
-	if adjusted, err := lua.Adjust(r.ctx(), r.rdb, r.keys.Sale(p, sale.ID), saleFields(sale, p)); err != nil || adjusted != lua.AdjustAdjusted {
+	adjusted, _, err := lua.Adjust(r.ctx(), r.rdb, r.releaseKeys(p, sale.ID), sale.ID, 1000, saleFields(sale, p))
+	if err != nil || adjusted != lua.AdjustAdjusted {
 		r.Fatalf("adjust: %s, %v", adjusted, err)
 	}
 }

@@ -157,12 +157,13 @@ func (w *Worker) claimAndWork(ctx context.Context, p Partition, ids []string, mi
 	if len(ids) == 0 {
 		return nil
 	}
+	generation := w.current()
 	claimed, lost, err := w.claim(ctx, p, ids, minIdle)
 	if err != nil {
 		return err
 	}
 	w.reportLost(p, lost)
-	w.takenOver(ctx, p, claimed, reason)
+	w.takenOver(ctx, generation, p, claimed, reason)
 	return nil
 }
 
@@ -172,13 +173,13 @@ func (w *Worker) claim(ctx context.Context, p Partition, ids []string, minIdle t
 	return lua.Claim(ctx, w.rdb, w.keys.Orders(p), Group, w.opts.Name, minIdle, ids)
 }
 
-func (w *Worker) takenOver(ctx context.Context, p Partition, messages []redis.XMessage, reason string) {
+func (w *Worker) takenOver(ctx context.Context, generation Generation, p Partition, messages []redis.XMessage, reason string) {
 	if len(messages) == 0 {
 		return
 	}
 	w.metrics.reclaims.WithLabelValues(reason).Add(float64(len(messages)))
 	w.log.Info("took over pending events", "partition", p, "events", len(messages), "reason", reason)
-	w.work(ctx, appendEntries(nil, p, messages))
+	w.work(ctx, generation, appendEntries(nil, p, messages))
 }
 
 // claimIdle goes on through the pending list from where it stopped and takes what lies idle beyond ClaimMinIdle, whoever
@@ -188,6 +189,7 @@ func (w *Worker) claimIdle(ctx context.Context, p Partition, cursors []string) e
 		if cursors[p] == "" {
 			cursors[p] = "0-0"
 		}
+		generation := w.current()
 		messages, next, deleted, err := w.autoClaim(ctx, p, cursors[p])
 		if err != nil {
 			cursors[p] = ""
@@ -195,7 +197,7 @@ func (w *Worker) claimIdle(ctx context.Context, p Partition, cursors []string) e
 		}
 		cursors[p] = next
 		w.reportLost(p, deleted)
-		w.takenOver(ctx, p, messages, "idle")
+		w.takenOver(ctx, generation, p, messages, "idle")
 		if len(messages) == 0 || next == "0-0" {
 			return nil
 		}

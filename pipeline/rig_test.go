@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,13 @@ import (
 const parallelTests = "8"
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(nodeRedis); url != "" {
+		if err := runNode(url, os.Getenv(nodeDatabase)); err != nil {
+			fmt.Fprintln(os.Stderr, "node:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	said := false
 	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
@@ -91,6 +99,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	r.bound = bound
 	r.connect()
 	r.metrics = pipeline.NewMetrics(r.registry)
+	if err := pipeline.EnsureVerified(r.ctx(), r.rdb, r.keys, r.store, o.Partitions, r.log); err != nil {
+		t.Fatalf("verify: %v", err)
+	}
 	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, o.Partitions, r.log)
 	r.auditor = pipeline.NewAuditor(r.rdb, r.keys, r.store)
 	r.admission = r.newAdmission(r.rdb, o.Admission)
@@ -133,6 +144,22 @@ func (r *rig) newAdmission(rdb redis.UniversalClient, opts pipeline.AdmissionOpt
 		}
 	})
 	return a
+}
+
+// verifies runs a verifier until the test ends, as an api does, with the admission's witness.
+func (r *rig) verifies() {
+	r.Helper()
+	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log, r.admission.Witness(r.store))
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		verifier.Run(ctx)
+	}()
+	r.Cleanup(func() {
+		stop()
+		<-done
+	})
 }
 
 // usualSale fills in what a test leaves open.
@@ -253,7 +280,7 @@ func (r *rig) entries(p pipeline.Partition) []redis.XMessage {
 func (r *rig) persist(events ...pipeline.Event) {
 	r.Helper()
 	for batch := range slices.Chunk(events, pipeline.MaxPersistBatch) {
-		outcomes, err := r.store.PersistOrders(r.ctx(), batch)
+		outcomes, err := r.store.PersistOrders(r.ctx(), r.generation(), batch)
 		if err != nil {
 			r.Fatalf("persist %d events: %v", len(batch), err)
 		}
@@ -264,6 +291,16 @@ func (r *rig) persist(events ...pipeline.Event) {
 		}
 	}
 	r.forget(events...)
+}
+
+// generation is the present one.
+func (r *rig) generation() pipeline.Generation {
+	r.Helper()
+	g, err := r.store.Generation(r.ctx())
+	if err != nil {
+		r.Fatalf("generation: %v", err)
+	}
+	return g
 }
 
 // forget deletes entries from the stream, no matter what became of them.

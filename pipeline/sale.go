@@ -13,10 +13,11 @@ import (
 // Limits of a sale and an order. Each is far above any honest use and low enough to keep every sum inside 64 bits and
 // every key and row small.
 const (
-	MaxStock         = 1 << 31 // units in one sale
-	MaxQuantityLimit = 1000    // units in one order, whatever the sale allows
-	MaxTitleBytes    = 200     // shown on pages
-	MaxUserIDBytes   = 128     // fits any UUID, ULID or OIDC subject in use
+	MaxStock         = 1 << 31   // units in one sale
+	MaxQuantityLimit = 1000      // units in one order, whatever the sale allows
+	MaxTitleBytes    = 200       // shown on pages
+	MaxUserIDBytes   = 128       // fits any UUID, ULID or OIDC subject in use
+	MaxWaitlist      = 1_000_000 // people who may wait for one sale: some 300 MB of Redis
 	MaxPaymentWindow = 30 * 24 * time.Hour
 )
 
@@ -40,12 +41,16 @@ type Sale struct {
 	OpensAt       time.Time
 	ClosesAt      time.Time
 	PaymentWindow time.Duration // 0: an order is confirmed without payment
+	UnitPrice     int64         // minor units of Currency, up to MaxUnitPrice; 0: no price, amounts are not compared
+	Currency      string        // ISO 4217; empty where there is no price
 	State         SaleState
 	Partitions    []Partition // where it is placed; at least one, never changed after creation
 	Version       int64       // counts every change of the definition, from 1
 	LoadedAt      time.Time   // when it was first put into Redis; zero before
 	CreatedAt     time.Time
+	CreatedBy     string // who defines it, for the audit log; empty means "sluice", and in a sale that was read
 	UpdatedAt     time.Time
+	Waitlist      int64 // the most people that may wait once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
 }
 
 // Phase is the state that a buyer sees at an instant: scheduled, open, paused or closed.
@@ -105,11 +110,30 @@ func (s *Sale) Validate() error {
 		return Errorf(KindInvalid, "closes at %s: use %d or earlier", showTime(s.ClosesAt), lastYear)
 	case s.ClosesAt.UnixMilli() <= s.OpensAt.UnixMilli(): // Redis keeps milliseconds
 		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s", showTime(s.ClosesAt), showTime(s.OpensAt))
+	case s.Waitlist < 0 || s.Waitlist > MaxWaitlist:
+		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
 		return Errorf(KindInvalid, "payment window %s: use 0 (no payment) to %s", s.PaymentWindow, MaxPaymentWindow)
 	}
+	return s.validatePrice()
+}
+
+func (s *Sale) validatePrice() error {
+	switch {
+	case s.UnitPrice == 0 && s.Currency == "":
+		return nil
+	case s.UnitPrice < 1 || s.UnitPrice > MaxUnitPrice:
+		return Errorf(KindInvalid, "unit price %d: use 1 to %d minor units, with a currency; or neither", s.UnitPrice, MaxUnitPrice)
+	case !ValidCurrency(s.Currency):
+		return Errorf(KindInvalid, "currency %q: a price needs one, of three capital letters (ISO 4217), for instance EUR", s.Currency)
+	case s.PaymentWindow == 0:
+		return Errorf(KindInvalid, "unit price %d: a sale with a payment window of 0 asks for no payment", s.UnitPrice)
+	}
 	return nil
 }
+
+// PriceOf is what so many units cost, in minor units of the sale's currency; 0 where the sale has no price.
+func (s *Sale) PriceOf(quantity int) int64 { return s.UnitPrice * int64(quantity) }
 
 // lastYear is where RFC 3339 ends, and with it what the API can tell.
 const lastYear = 9999

@@ -55,6 +55,10 @@ func (r *StockReader) Remaining(ctx context.Context, sale *Sale) (int64, error) 
 	}
 }
 
+// Fresh returns the units left at this moment, for an operator who has just changed them. Errors: KindNotLoaded,
+// KindUnavailable.
+func (r *StockReader) Fresh(ctx context.Context, sale *Sale) (int64, error) { return r.read(ctx, sale) }
+
 func (r *StockReader) refresh(ctx context.Context, sale *Sale) (int64, error) {
 	began := time.Now()
 	units, err := r.read(ctx, sale)

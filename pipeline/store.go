@@ -33,8 +33,8 @@ type PersistOutcome string
 // a row of their own: whoever settles such an event must first give its units back or reject its order.
 const (
 	PersistInserted       PersistOutcome = "inserted"        // a new row, counted in the sale's sold units
-	PersistRedelivered    PersistOutcome = "redelivered"     // this very accept has its row since an earlier delivery
-	PersistReadmitted     PersistOutcome = "readmitted"      // the order has its row from another accept: units taken twice
+	PersistRedelivered    PersistOutcome = "redelivered"     // the order stands since an earlier delivery, of this accept or another one
+	PersistReadmitted     PersistOutcome = "readmitted"      // the order has ended, and this is another accept of it: its units must go back
 	PersistBuyerConflict  PersistOutcome = "buyer-conflict"  // another order of that buyer is live in the sale
 	PersistNumberConflict PersistOutcome = "number-conflict" // another order has that number
 	PersistUnknownSale    PersistOutcome = "unknown-sale"    // Postgres has no such sale
@@ -48,19 +48,26 @@ type LedgerOrder struct {
 	Partition Partition
 	Sequence  int64       // of the accept that took the units
 	Status    OrderStatus // of the order; empty in a release
+	Number    int64       // of the order; 0 in a release
+	// AcceptedAt is when Redis accepted the order; in a release, when it was written.
+	AcceptedAt time.Time
 }
 
 // Ledger is what Postgres holds of one sale, all of it at one instant.
 type Ledger struct {
-	Total      int64                 // units for sale
-	Sold       int64                 // the sale's counter of units in live orders
-	Version    int64                 // of the sale's definition
-	LiveUnits  int64                 // the same units, summed over the live orders themselves
-	Orders     int64                 // rows in any status
-	ByStatus   map[OrderStatus]int64 // rows per status; a status without rows is absent
-	Watermarks map[Partition]int64   // highest sequence persisted
-	Applied    map[Partition]int64   // releases that are marked as given back to Redis
-	Known      map[string]LedgerOrder
+	Total       int64                 // units for sale
+	Sold        int64                 // the sale's counter of units in live orders
+	Version     int64                 // of the sale's definition
+	LiveUnits   int64                 // the same units, summed over the live orders themselves
+	Orders      int64                 // rows in any status
+	ByStatus    map[OrderStatus]int64 // rows per status; a status without rows is absent
+	ByPartition map[Partition]int64   // rows per partition, in any status
+	Watermarks  map[Partition]int64   // highest sequence persisted
+	Applied     map[Partition]int64   // releases that are marked as given back to Redis
+	Letters     int64                 // dead letters of the sale that wait for an operator
+	Lost        int64                 // accepts that rebuilds found lost
+	Rebuilds    int64                 // rebuilds of the sale, each with its line in the audit log
+	Known       map[string]LedgerOrder
 	// Known holds those of the orders asked about (the ones in flight) that have a row, in any status, by order id.
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -110,8 +111,10 @@ func consumerName() string {
 
 // OrderStore is what a worker needs of Postgres.
 type OrderStore interface {
-	PersistOrders(ctx context.Context, events []Event) ([]PersistOutcome, error)
-	BuryEvent(ctx context.Context, letter DeadLetter, event *Event) error
+	ReadmitStore
+	Installation(ctx context.Context) (string, error)
+	Generation(ctx context.Context) (Generation, error)
+	PersistOrders(ctx context.Context, generation Generation, events []Event) ([]PersistOutcome, error)
 }
 
 // Worker carries events from the stream to Postgres. Any number of them may run, on any number of machines; Redis'
@@ -126,9 +129,16 @@ type Worker struct {
 	metrics *Metrics
 	log     *slog.Logger
 	held    *heldEntries
+	again   *readmitter
+	news    *News
 	passes  chan struct{} // one token per batch under way
 	jobs    []Job
 	started time.Time
+
+	installation atomic.Pointer[string] // its id; nil before Postgres was asked
+	astray       atomic.Bool            // events of another installation were delivered
+
+	generation atomic.Int64 // the newest that this worker heard of; 0 before it heard of any
 }
 
 // NewWorker returns a worker that has not started. Both clients must have MaxRetries -1: a read that is repeated behind
@@ -143,6 +153,8 @@ func NewWorker(rdb, reader redis.UniversalClient, keys Keys, store OrderStore, o
 		locks: lock.New(rdb, lock.WithTTL(opts.LockTTL)), log: log.With("worker", opts.Name),
 		held: newHeldEntries(), passes: make(chan struct{}, opts.Concurrency), started: time.Now(),
 	}
+	w.news = NewNews(rdb, keys, w.log)
+	w.again = &readmitter{rdb: rdb, keys: keys, store: store, metrics: m, log: w.log}
 	w.jobs = append(jobs, Job{Name: "reap", Every: reapInterval, Run: w.reapDead})
 	return w, nil
 }
@@ -184,6 +196,9 @@ func (w *Worker) join(ctx context.Context) bool {
 			err = w.beat(ctx)
 		}
 		if err == nil {
+			if g, err := w.store.Generation(ctx); err == nil { // else the first batch tells
+				w.hear(g)
+			}
 			w.log.Info("worker joined", "partitions", w.opts.Partitions, "batch_size", w.opts.BatchSize, "concurrency", w.opts.Concurrency)
 			return true
 		}
@@ -191,6 +206,47 @@ func (w *Worker) join(ctx context.Context) bool {
 		pause.wait(ctx)
 	}
 	return false
+}
+
+// ours checks that the partitions of some entries belong to our installation: another one's orders are neither persisted here,
+// nor put away, nor acknowledged. It costs a round trip for each pass.
+func (w *Worker) ours(ctx context.Context, entries []Entry) error {
+	seen := map[Partition]struct{}{}
+	var partitions []Partition
+	for _, e := range entries {
+		if _, ok := seen[e.Partition]; !ok {
+			seen[e.Partition] = struct{}{}
+			partitions = append(partitions, e.Partition)
+		}
+	}
+	return w.own(ctx, partitions)
+}
+
+// back reports whether a worker that was given another installation's events is where it belongs again. Until then it takes
+// no more of them.
+func (w *Worker) back(ctx context.Context, partitions []Partition) bool {
+	if !w.astray.Load() {
+		return true
+	}
+	if err := w.own(ctx, partitions); err != nil {
+		return false
+	}
+	w.astray.Store(false)
+	w.log.Info("Redis belongs to this installation again")
+	return true
+}
+
+func (w *Worker) own(ctx context.Context, partitions []Partition) error {
+	id := w.installation.Load()
+	if id == nil {
+		asked, err := w.store.Installation(ctx)
+		if err != nil {
+			return err
+		}
+		id = &asked
+		w.installation.Store(id)
+	}
+	return checkOwners(ctx, w.rdb, w.keys, partitions, *id, KindUnavailable, true)
 }
 
 // readSets says which streams a lane reads together: all of them on one server, one each on a cluster, where a command

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
@@ -46,6 +48,17 @@ func (r *rig) startWorker(store pipeline.OrderStore, opts pipeline.WorkerOptions
 	}}
 	r.Cleanup(running.stop)
 	return running
+}
+
+// createGroups does what the first worker of an installation does.
+func (r *rig) createGroups() {
+	r.Helper()
+	for p := range pipeline.Partition(r.opts.Partitions) {
+		err := r.rdb.XGroupCreateMkStream(r.ctx(), r.keys.Orders(p), pipeline.Group, "0").Err()
+		if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") { // publishing a sale made that one
+			r.Fatal(err)
+		}
+	}
 }
 
 // eventually waits until the streams of all partitions are empty.

@@ -145,12 +145,12 @@ type slowStore struct {
 	once    sync.Once
 }
 
-func (s *slowStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *slowStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	s.once.Do(func() {
 		close(s.reached)
 		<-s.release
 	})
-	return s.OrderStore.PersistOrders(ctx, events)
+	return s.OrderStore.PersistOrders(ctx, g, events)
 }
 
 // TestStopFinishesTheBatch: a worker that is told to stop in the middle of a batch finishes it first.
@@ -186,18 +186,18 @@ type awayStore struct {
 	calls atomic.Int64
 }
 
-func (s *awayStore) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *awayStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	gone := pipeline.Errorf(pipeline.KindUnavailable, "connection lost")
 	switch n := s.calls.Add(1); {
 	case n <= 3:
 		return nil, gone
 	case n <= 6:
-		if _, err := s.OrderStore.PersistOrders(ctx, events); err != nil {
+		if _, err := s.OrderStore.PersistOrders(ctx, g, events); err != nil {
 			return nil, err
 		}
 		return nil, gone
 	}
-	return s.OrderStore.PersistOrders(ctx, events)
+	return s.OrderStore.PersistOrders(ctx, g, events)
 }
 
 // TestLostAnswerOfPostgres (I6): a transaction that was committed and whose answer got lost is repeated and changes nothing.
@@ -215,6 +215,7 @@ func TestServersDie(t *testing.T) {
 	t.Parallel()
 	redisServer, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
 	r := newRig(t, rigOptions{RedisURL: redisServer.URL(), DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 600}})
+	r.verifies()
 	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 20})
 	r.admitMany("first", 200)
 	must := func(err error) {
@@ -228,7 +229,7 @@ func TestServersDie(t *testing.T) {
 	must(redisServer.Kill())
 	must(redisServer.Restart(r.ctx()))
 	must(postgres.Restart(r.ctx()))
-	testkit.Eventually(t, settleLimit, "Redis answers", func() bool { return r.rdb.Ping(r.ctx()).Err() == nil })
+	testkit.Eventually(t, settleLimit, "Redis is verified", func() bool { return r.trusted() })
 	r.admitMany("third", 200)
 	r.settled()
 	r.balanced(r.sale, 600)
@@ -240,11 +241,7 @@ func TestFullRedisDrains(t *testing.T) {
 	server := testkit.PrivateRedis(t)
 	r := newRig(t, rigOptions{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 300}})
 	r.admitMany("buyer", 300)
-	for p := range pipeline.Partition(r.opts.Partitions) {
-		if err := r.rdb.XGroupCreateMkStream(r.ctx(), r.keys.Orders(p), pipeline.Group, "0").Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.createGroups()
 	if err := r.rdb.ConfigSet(r.ctx(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +256,7 @@ func TestFullRedisDrains(t *testing.T) {
 func TestGroupLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
-	r.startWorker(r.store, pipeline.WorkerOptions{})
+	worker := r.startWorker(r.store, pipeline.WorkerOptions{})
 	r.admitMany("first", 20)
 	r.settled()
 	if err := r.rdb.XGroupDestroy(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Err(); err != nil {
@@ -267,7 +264,15 @@ func TestGroupLost(t *testing.T) {
 	}
 	r.admitMany("second", 20)
 	r.settled()
-	r.balanced(r.sale, 40)
+	// And with nobody there to make it again before more is accepted.
+	worker.stop()
+	r.admitMany("third", 20)
+	if err := r.rdb.XGroupDestroy(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.startWorker(r.store, pipeline.WorkerOptions{})
+	r.settled()
+	r.balanced(r.sale, 60)
 }
 
 func TestWorkerOptions(t *testing.T) {
@@ -322,11 +327,11 @@ type slowDatabase struct {
 	calls atomic.Int64
 }
 
-func (s *slowDatabase) PersistOrders(ctx context.Context, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *slowDatabase) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	s.calls.Add(1)
 	select {
 	case <-time.After(s.delay):
-		return s.OrderStore.PersistOrders(ctx, events)
+		return s.OrderStore.PersistOrders(ctx, g, events)
 	case <-ctx.Done():
 		return nil, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "too slow")
 	}

@@ -12,18 +12,22 @@ type cli struct {
 	Settings settings `embed:"" group:"Settings (each is also an environment variable; the flag wins)"`
 	JSON     bool     `name:"json" help:"Print JSON instead of a table."`
 
-	Dev     devCmd     `cmd:"" help:"Run private servers, an API and workers in this terminal until ctrl-C."`
-	Demo    demoCmd    `cmd:"" help:"Run a whole flash sale with thousands of buyers, kill a worker in the middle, and prove that nothing was lost."`
-	Migrate migrateCmd `cmd:"" help:"Bring the database to the schema of this build."`
-	Doctor  doctorCmd  `cmd:"" help:"Check servers and settings, and say what to do about what is wrong."`
-	Sale    saleCmd    `cmd:"" help:"Create, show and change sales."`
-	Order   orderCmd   `cmd:"" help:"Show where an order is."`
-	Stream  streamCmd  `cmd:"" help:"Show the order stream of each partition."`
-	Pending pendingCmd `cmd:"" help:"Show the orders that workers were given and have not acknowledged."`
-	Workers workersCmd `cmd:"" help:"Show the workers and whether they live."`
-	Audit   auditCmd   `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
-	Health  healthCmd  `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`
-	Version versionCmd `cmd:"" help:"Show the version of this program."`
+	Dev        devCmd        `cmd:"" help:"Run private servers, an API and workers in this terminal until ctrl-C."`
+	Demo       demoCmd       `cmd:"" help:"Run a whole flash sale with thousands of buyers, kill a worker in the middle, and prove that nothing was lost."`
+	Migrate    migrateCmd    `cmd:"" help:"Bring the database to the schema of this build."`
+	Doctor     doctorCmd     `cmd:"" help:"Check servers and settings, and say what to do about what is wrong."`
+	Sale       saleCmd       `cmd:"" help:"Create, show and change sales."`
+	Order      orderCmd      `cmd:"" help:"Show where an order is, pay it or cancel it."`
+	Payment    paymentCmd    `cmd:"" help:"List payments, and what became of them."`
+	Stream     streamCmd     `cmd:"" help:"Show the order stream of each partition."`
+	Pending    pendingCmd    `cmd:"" help:"Show the orders that workers were given and have not acknowledged."`
+	DeadLetter deadLetterCmd `cmd:"" help:"List, show, replay and discard what could not become an order."`
+	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test who is told what becomes of orders."`
+	Workers    workersCmd    `cmd:"" help:"Show the workers and whether they live."`
+	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
+	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
+	Health     healthCmd     `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`
+	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }
 
 // app is what every command gets.

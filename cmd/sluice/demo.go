@@ -10,14 +10,16 @@ import (
 
 	"sluice/cmd/sluice/demo"
 	"sluice/cmd/sluice/table"
+	"sluice/internal/view"
 )
 
 type demoCmd struct {
-	Requests int    `placeholder:"N" help:"HTTP requests in all, 200 to 1000000; default 20000."`
-	Buyers   int    `placeholder:"N" help:"Buyers, at most half of the requests; default two fifths of them."`
-	Stock    int    `placeholder:"UNITS" help:"Units for sale, 10 or more, at most one per buyer; default 1000."`
-	Rate     int    `placeholder:"N" help:"Requests per second at most, 100 to 50000; default 4000."`
-	Seed     uint64 `placeholder:"N" help:"Seed of everything random; default: a new one each time."`
+	Requests  int           `placeholder:"N" help:"HTTP requests in all, 200 to 1000000; default 20000."`
+	Buyers    int           `placeholder:"N" help:"Buyers, at most half of the requests; default two fifths of them."`
+	Stock     int           `placeholder:"UNITS" help:"Units for sale, 10 or more, at most one per buyer; default 1000."`
+	Rate      int           `placeholder:"N" help:"Requests per second at most, 100 to 50000; default 4000."`
+	PayWithin time.Duration `placeholder:"TIME" help:"How long buyers have to pay, for instance 30s; default: as long as the rush should take, and some seconds."`
+	Seed      uint64        `placeholder:"N" help:"Seed of everything random; default: a new one each time."`
 }
 
 // Run plays the demo. With --json the story goes to stderr and the result to stdout.
@@ -28,7 +30,7 @@ func (c *demoCmd) Run(a *app) error {
 	}
 	began := time.Now()
 	result, err := demo.Run(a.ctx, demo.Options{
-		Requests: c.Requests, Buyers: c.Buyers, Stock: c.Stock, Rate: c.Rate, Seed: c.Seed,
+		Requests: c.Requests, Buyers: c.Buyers, Stock: c.Stock, Rate: c.Rate, Seed: c.Seed, PayWithin: c.PayWithin,
 	}, story)
 	if err != nil && a.ctx.Err() != nil {
 		sayf(a.err, "sluice: interrupted; the demo's servers and processes are gone")
@@ -52,8 +54,8 @@ func (a *app) printDemo(r *demo.Result, took time.Duration) error {
 	if a.json {
 		return a.printJSON(struct {
 			*demo.Result
-			Audit auditView `json:"audit"`
-		}{r, viewAudit(r.Audit)})
+			Audit view.Audit `json:"audit"`
+		}{r, view.NewAudit(r.Audit)})
 	}
 	if err := printDemoTables(a.out, r); err != nil {
 		return err
@@ -89,12 +91,63 @@ func printDemoTables(w io.Writer, r *demo.Result) error {
 	if err := answers.Write(w, "   "); err != nil {
 		return err
 	}
+	sayf(w, "\n   How the orders ended (%s units for sale, %s left over in the end):", table.Number(int64(r.Stock)), table.Number(int64(r.Left)))
+	if err := endsTable(r).Write(w, "   "); err != nil {
+		return err
+	}
+	sayf(w, "\n   What the payment provider was told:")
+	if err := moneyTable(r).Write(w, "   "); err != nil {
+		return err
+	}
 	sayf(w, "\n   How fast, at %s requests per second on this machine (orders of the dead worker aside):", table.Number(int64(r.PerSecond)))
 	if err := speed.Write(w, "   "); err != nil {
 		return err
 	}
 	sayf(w, "\n   The audit (units; sluice audit shows it at any time):")
-	return printAudits(w, []auditView{viewAudit(r.Audit)}, "   ")
+	return printAudits(w, []view.Audit{view.NewAudit(r.Audit)}, "   ")
+}
+
+func endsTable(r *demo.Result) *table.Table {
+	ends := table.New("", ">", "")
+	ends.Row("paid", r.Ends.Paid, "")
+	ends.Row("cancelled", r.Ends.Cancelled, "by the buyer; the unit went on")
+	ends.Row("expired", r.Ends.Expired, "not paid in time; the unit went on")
+	if r.Ends.RefundDue > 0 {
+		ends.Row("refund due", r.Ends.RefundDue, "paid too late; the unit went on")
+	}
+	if r.Ends.Awaiting > 0 {
+		ends.Row("unpaid", r.Ends.Awaiting, "still waiting for payment")
+	}
+	ends.Row("handed over", r.Ends.HandedOver, fmt.Sprintf("of all these, to people who waited: %s joined, %s left again",
+		table.Number(int64(r.Waiters)), table.Number(int64(r.Leavers))))
+	return ends
+}
+
+func moneyTable(r *demo.Result) *table.Table {
+	money := table.New("", ">", "")
+	for _, outcome := range slices.Sorted(maps.Keys(r.Payments)) {
+		money.Row(outcome, r.Payments[outcome], moneyMeaning(outcome))
+	}
+	return money
+}
+
+func moneyMeaning(outcome string) string {
+	switch outcome {
+	case "paid":
+		return "200: the order is paid; the same webhook again, the same answer"
+	case "repeated":
+		return "200: the same payment under another webhook-id"
+	case "refund_due":
+		return "200: too late, the money is to be paid back"
+	case "waiting":
+		return "202: the order is not in Postgres yet; decided as soon as it is"
+	case "amount-mismatch":
+		return "422: not the price; on record, without effect"
+	case "invalid-signature":
+		return "401: forged"
+	default:
+		return ""
+	}
 }
 
 func meaning(code string, r *demo.Result) string {

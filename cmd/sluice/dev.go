@@ -131,7 +131,11 @@ func exampleSale(ctx context.Context, c *crew.Crew) error {
 	if err != nil {
 		return unavailable(err, "Redis did not tell the time")
 	}
-	publisher := pipeline.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, slog.New(slog.DiscardHandler))
+	quiet := slog.New(slog.DiscardHandler)
+	if err := pipeline.EnsureVerified(ctx, rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet); err != nil {
+		return err
+	}
+	publisher := pipeline.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet)
 	return publisher.Create(ctx, &pipeline.Sale{
 		ID: devSale, Title: "Example", Total: devSaleStock, MaxQuantity: 2, OpensAt: now, ClosesAt: now.Add(devSaleWindow),
 		PaymentWindow: 15 * time.Minute,

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sluice/db"
+	"sluice/internal/process"
+	"sluice/pipeline"
 )
 
 // oldestPostgres is the oldest major version that still gets fixes when this is written.
@@ -30,6 +32,7 @@ func (d *doctor) postgres(ctx context.Context) {
 	d.postgresDurability(ctx, pg)
 	d.schema(ctx)
 	d.partitions(ctx, pg)
+	d.installation(ctx, pg)
 	d.clock("Postgres clock", func() (time.Time, error) { return pg.clock(ctx) })
 }
 
@@ -99,5 +102,33 @@ func (d *doctor) partitions(ctx context.Context, pg *postgres) {
 		d.note(installed == d.cfg.Partitions, check,
 			fmt.Sprintf("installed with %d, PARTITIONS is %d", installed, d.cfg.Partitions),
 			"set PARTITIONS="+strconv.Itoa(installed)+" for every program: keys are found by it")
+	}
+}
+
+// installation tells the id of the database's installation, and whether Redis belongs to it.
+func (d *doctor) installation(ctx context.Context, pg *postgres) {
+	const check = "installation"
+	var id string
+	found, err := pg.one(ctx, `select id::text from installation_id`, &id)
+	switch {
+	case err != nil:
+		d.failed(check, err, "look at the log of Postgres")
+		return
+	case !found: // the check of the schema says what to do
+		return
+	}
+	rdb, err := process.OpenRedis(d.cfg)
+	if err != nil {
+		return // the check of Redis says so
+	}
+	defer func() { _ = rdb.Close() }() // nothing is lost
+	err = pipeline.CheckInstallation(ctx, rdb, pipeline.DefaultKeys, d.cfg.Partitions, id)
+	switch {
+	case pipeline.IsForeign(err):
+		d.failed(check, err, "set REDIS_URL and DATABASE_URL to a pair; FLUSHALL makes a Redis free whose data nobody needs")
+	case err != nil:
+		d.note(true, check, id+"; Redis did not tell whether it is its own", "")
+	default:
+		d.note(true, check, id+", and Redis is its own or nobody's", "")
 	}
 }

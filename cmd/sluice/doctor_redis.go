@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed" // probe.lua
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ func (d *doctor) redis(ctx context.Context) {
 	d.policy(features)
 	d.durability(features)
 	d.features(ctx, rdb)
+	d.trust(ctx, rdb)
 	d.redisClock(ctx, rdb)
 }
 
@@ -59,9 +61,16 @@ func (d *doctor) policy(f pipeline.Features) {
 func (d *doctor) durability(f pipeline.Features) {
 	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + orWord(f.AppendFsync, "unknown (CONFIG is forbidden)") +
 		": accepts are safe in " + durabilityText(f.Durability())
+	if f.Durability() != pipeline.DurabilityFsync && f.WaitsForDisk() {
+		found += ", and on disk when WAITAOF confirms it, batch by batch"
+	}
 	err := f.Require(d.cfg.Durability)
 	d.note(err == nil || f.Durability() == pipeline.DurabilityFsync, "Redis durability", found,
 		"set appendonly yes and appendfsync always, or lower the promise with DURABILITY=memory")
+	if d.cfg.Durability == pipeline.DurabilityReplica {
+		d.note(f.Replicas > 0, "Redis replicas", strconv.Itoa(f.Replicas)+" connected",
+			"connect a replica: until then receipts say fsync, although DURABILITY=replica")
+	}
 }
 
 func durabilityText(level pipeline.Durability) string {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sluice/internal/testkit"
+	"sluice/pipeline"
 )
 
 func TestDoctorFindsNothing(t *testing.T) {
@@ -25,7 +26,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 // Each illness is found, with what to do; and one hides no other.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	evicting := testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru", "appendfsync everysec")
+	evicting := testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru", "appendfsync no")
 	well := testkit.PrivateRedis(t)
 	database, empty := testkit.Database(t), testkit.EmptyDatabase(t)
 	for _, test := range []struct {
@@ -76,6 +77,26 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// A partition that is not verified is told, with what it is; a sale that was just created has verified all of them.
+func TestDoctorTellsWhatIsNotVerified(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "5").mustFine(t)
+	if out := sluice(t, at, "doctor").mustFine(t); !strings.Contains(out, "16 of 16 partitions are verified") {
+		t.Errorf("got %q, want all verified", out)
+	}
+	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
+	for p, held := range map[pipeline.Partition]string{3: "another-process", 5: "verifying:another-process:token"} {
+		if err := rdb.Set(t.Context(), pipeline.DefaultKeys.Trusted(p), held, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := sluice(t, at, "doctor")
+	if got.code != 1 || !strings.Contains(got.out, "14 of 16") || !strings.Contains(got.out, "p03 untrusted, p05 verifying") {
+		t.Errorf("got %+v, want both told", got)
+	}
+}
+
 func TestDoctorComparesPartitions(t *testing.T) {
 	t.Parallel()
 	at := servers(t)
@@ -85,4 +106,18 @@ func TestDoctorComparesPartitions(t *testing.T) {
 		t.Errorf("got %+v, want the difference found", got)
 	}
 	sluice(t, append(at, "PARTITIONS=4"), "doctor").mustFine(t)
+}
+
+// TestDoctorFindsAForeignRedis: and other commands refuse the pair.
+func TestDoctorFindsAForeignRedis(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "5").mustFine(t)
+	foreign := []string{"REDIS_URL=" + setting(at, "REDIS_URL"), "DATABASE_URL=" + testkit.Database(t)}
+	for _, command := range []string{"doctor", "audit"} {
+		got := sluice(t, foreign, command)
+		if got.code == 0 || !strings.Contains(got.out+got.err, "belongs to another installation") {
+			t.Errorf("%s: got %+v, want the pair refused", command, got)
+		}
+	}
 }

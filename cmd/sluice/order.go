@@ -6,7 +6,9 @@ import (
 
 // orderCmd groups what can be asked about orders.
 type orderCmd struct {
-	Show orderShow `cmd:"" help:"Show an order's slot, stream entry, lock, row and releases in one view."`
+	Show   orderShow   `cmd:"" help:"Show an order's slot, stream entry, lock, row and releases in one view."`
+	Pay    orderPay    `cmd:"" help:"Note that money came for an order, as the payment provider would."`
+	Cancel orderCancel `cmd:"" help:"Cancel an order that is not paid, and give its units back."`
 }
 
 type orderShow struct {

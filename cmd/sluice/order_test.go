@@ -12,6 +12,7 @@ import (
 
 	"sluice/db"
 	"sluice/internal/testkit"
+	"sluice/internal/view"
 	"sluice/lua"
 	"sluice/pipeline"
 )
@@ -35,9 +36,6 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	// A worker without a heartbeat is given the event: it is dead, and has the order in its hands.
 	p := pipeline.PlaceSale("drop-1", 16)[0]
 	stream := pipeline.DefaultKeys.Orders(p)
-	if err := rdb.XGroupCreate(t.Context(), stream, pipeline.Group, "0").Err(); err != nil {
-		t.Fatal(err)
-	}
 	if err := rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{
 		Group: pipeline.Group, Consumer: "ghost\x1b[2J", Streams: []string{stream, ">"},
 	}).Err(); err != nil {
@@ -121,12 +119,23 @@ func TestLostEventIsFound(t *testing.T) {
 	if got.code != 1 {
 		t.Errorf("audit: got exit code %d, want 1", got.code)
 	}
-	views := decoded[[]auditView](t, got.out)
+	views := decoded[[]view.Audit](t, got.out)
 	if len(views) != 1 || views[0].Clean || views[0].Drift != 1 || views[0].StrayBuyers != 1 || len(views[0].Findings) != 2 {
 		t.Errorf("audit: got %+v, want one unit and one buyer astray", views)
 	}
 	if got := sluice(t, at, "audit"); got.code != 1 || !strings.Contains(got.out, "✗") || !strings.Contains(got.out, "1 units are missing") || got.err != "" {
 		t.Errorf("audit: got %+v, want the finding in the table", got)
+	}
+	sluice(t, at, "audit", "--apply").mustRefuse(t, 2, "--repair")
+	if got := sluice(t, at, "audit", "--repair"); got.code != 1 || !strings.Contains(got.out, "drift") || !strings.Contains(got.out, "Nothing was changed") {
+		t.Errorf("the plan of a repair: got %+v", got)
+	}
+	sluice(t, at, "audit", "--repair", "--sale", "nope").mustRefuse(t, 2, "nope")
+	if out := sluice(t, at, "audit", "--repair", "--apply").mustFine(t); !strings.Contains(out, "1 accepts") || !strings.Contains(out, "✓") {
+		t.Errorf("the repair: got %q, want the buyer's order kept", out)
+	}
+	if out := sluice(t, at, "audit").mustFine(t); !strings.Contains(out, "not wrong now: rebuilt in Redis 1 times") {
+		t.Errorf("the audit after the repair: got %q, want it told", out)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/cmd/sluice/table"
+	"sluice/internal/view"
 	"sluice/lua"
 	"sluice/pipeline"
 )
@@ -198,6 +199,6 @@ func (s *orderSearch) take(p pipeline.Partition, userID, text string, v *orderVi
 	}
 	v.Slot = &slotView{
 		Partition: p.String(), Quantity: slot.Quantity, Sequence: slot.Sequence,
-		AcceptedAt: timestamp(time.UnixMilli(slot.AcceptedMS)), HasKey: slot.KeyHash != "",
+		AcceptedAt: view.Time(time.UnixMilli(slot.AcceptedMS)), HasKey: slot.KeyHash != "",
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sluice/cmd/sluice/table"
+	"sluice/internal/view"
 	"sluice/pipeline"
 )
 
@@ -66,9 +67,9 @@ type lockView struct {
 func viewRow(o *pipeline.Order) *rowView {
 	return &rowView{
 		OrderNumber: strconv.FormatInt(o.Number, 10), Quantity: o.Quantity, Status: string(o.Status), Reason: o.Reason,
-		Partition: o.Partition.String(), Sequence: o.Sequence, AcceptedAt: timestamp(o.AcceptedAt),
-		PersistedAt: timestamp(o.PersistedAt), PayBy: timestampOrNil(o.PayBy), PaidAt: timestampOrNil(o.PaidAt),
-		ClosedAt: timestampOrNil(o.ClosedAt), persistDelay: o.PersistedAt.Sub(o.AcceptedAt),
+		Partition: o.Partition.String(), Sequence: o.Sequence, AcceptedAt: view.Time(o.AcceptedAt),
+		PersistedAt: view.Time(o.PersistedAt), PayBy: view.TimeOrNil(o.PayBy), PaidAt: view.TimeOrNil(o.PaidAt),
+		ClosedAt: view.TimeOrNil(o.ClosedAt), persistDelay: o.PersistedAt.Sub(o.AcceptedAt),
 	}
 }
 
@@ -107,7 +108,7 @@ func (r *release) text() string {
 	if r.AppliedAt == nil {
 		return text + ", not given back yet"
 	}
-	return text + ", given back at " + timestamp(*r.AppliedAt)
+	return text + ", given back at " + view.Time(*r.AppliedAt)
 }
 func (v *slotView) text() string {
 	if v == nil {

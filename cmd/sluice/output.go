@@ -18,18 +18,6 @@ func (a *app) printJSON(v any) error {
 // sayf prints a line for people.
 func sayf(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// timestamp is how times are written everywhere: RFC 3339, UTC.
-func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
-
-// timestampOrNil is null in JSON for a time that has not come.
-func timestampOrNil(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	s := timestamp(t)
-	return &s
-}
-
 // shortTime is a time in a table.
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 

@@ -171,7 +171,7 @@ func TestTwoDemosAtOnce(t *testing.T) {
 	t.Parallel()
 	demos := make([]*private, 2)
 	for i := range demos {
-		demos[i] = startPrivate(t, "demo", "--json", "--requests", "2000", "--stock", "100", "--seed", strconv.Itoa(i+1))
+		demos[i] = startPrivate(t, "demo", "--json", "--requests", "2000", "--stock", "100", "--seed", strconv.Itoa(i+1), "--pay-within", "25s")
 	}
 	for i, p := range demos {
 		if code := p.wait(); code != 0 {
@@ -179,7 +179,7 @@ func TestTwoDemosAtOnce(t *testing.T) {
 		}
 		p.mustLeaveNothing(t, "")
 		out := p.out.String()
-		for _, text := range []string{`"ok": true`, `"orders": 100`, `"in_hand"`, `"drift": 0`, "kill -9 with"} {
+		for _, text := range []string{`"ok": true`, `"live": 100`, `"in_hand"`, `"drift": 0`, "kill -9 with"} {
 			if !strings.Contains(out, text) {
 				t.Errorf("demo %d did not say %q", i+1, text)
 			}

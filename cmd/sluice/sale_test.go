@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/internal/testkit"
+	"sluice/internal/view"
 )
 
 func TestLifeOfASale(t *testing.T) {
@@ -18,21 +19,22 @@ func TestLifeOfASale(t *testing.T) {
 		t.Errorf("got %q, want no sales", out)
 	}
 	out := sluice(t, at, "sale", "create", "--id", "drop-1", "--title", "Turnschuh Größe 42", "--stock", "1000",
-		"--max-quantity", "2", "--opens", "now", "--closes", "+1h", "--payment-window", "15m").mustFine(t)
-	if !strings.Contains(out, "drop-1 is created") || !strings.Contains(out, "1,000 in stock") {
+		"--max-quantity", "2", "--opens", "now", "--closes", "+1h", "--payment-window", "15m", "--waitlist", "300").mustFine(t)
+	if !strings.Contains(out, "drop-1 is created") || !strings.Contains(out, "1,000 in stock") || !strings.Contains(out, "0 waiting, of at most 300") {
 		t.Errorf("got %q, want the new sale", out)
 	}
 	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "7").mustRefuse(t, 2, "drop-1 exists", "another --id")
 
 	sale := show(t, at)
-	want := saleView{
+	want := view.Sale{
 		ID: "drop-1", Title: "Turnschuh Größe 42", State: "active", Phase: "open", Total: 1000, MaxQuantity: 2,
-		PaymentWindowSeconds: 900, Version: 1,
+		PaymentWindowSeconds: 900, Version: 1, Waitlist: 300,
 	}
 	got := sale
 	got.Remaining, got.OpensAt, got.ClosesAt, got.LoadedAt, got.CreatedAt, got.UpdatedAt, got.Partitions = nil, "", "", nil, "", "", nil
 	if got.ID != want.ID || got.Title != want.Title || got.State != want.State || got.Phase != want.Phase || got.Total != want.Total ||
-		got.MaxQuantity != want.MaxQuantity || got.PaymentWindowSeconds != want.PaymentWindowSeconds || got.Version != want.Version {
+		got.MaxQuantity != want.MaxQuantity || got.PaymentWindowSeconds != want.PaymentWindowSeconds || got.Version != want.Version ||
+		got.Waitlist != want.Waitlist {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if sale.Remaining == nil || *sale.Remaining != 1000 || len(sale.Partitions) != 1 || !sale.Partitions[0].Loaded || sale.LoadedAt == nil {
@@ -62,7 +64,7 @@ func TestLifeOfASale(t *testing.T) {
 		}
 	}
 	sluice(t, at, "sale", "resume", "drop-1").mustRefuse(t, 2, "closed", "final")
-	logged(t, at, "restock reschedule reschedule pause resume close")
+	logged(t, at, "create restock reschedule reschedule pause resume close")
 }
 
 func TestUnknownSale(t *testing.T) {

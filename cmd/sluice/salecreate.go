@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"sluice/internal/process"
 	"sluice/pipeline"
 )
 
@@ -13,7 +14,10 @@ type saleCreate struct {
 	MaxQuantity   int           `default:"1" placeholder:"UNITS" help:"Most units in one order; default 1."`
 	Opens         string        `default:"now" placeholder:"TIME" help:"now, +1h or RFC 3339; default now. Redis' clock decides."`
 	Closes        string        `default:"+1h" placeholder:"TIME" help:"now, +1h or RFC 3339; default +1h."`
+	Waitlist      int64         `default:"0" placeholder:"PEOPLE" help:"Most people that may wait once it is sold out; 0: no waitlist. Default 0."`
 	PaymentWindow time.Duration `default:"15m" placeholder:"TIME" help:"How long a buyer has to pay; 0: no payment is asked for. Default 15m."`
+	Price         int64         `placeholder:"MINOR" help:"What a unit costs, in minor units (cents, for instance); default: payments are recorded and not compared."`
+	Currency      string        `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --price."`
 }
 
 // Run creates the sale.
@@ -38,6 +42,10 @@ func (c *saleCreate) Run(a *app) error {
 	if err := s.fixPartitions(a.ctx); err != nil {
 		return err
 	}
+	if err := pipeline.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
+		return err
+	}
+	sale.CreatedBy = actor()
 	if err := a.publisher(s).Create(a.ctx, sale); err != nil {
 		return advise(err, pipeline.KindConflict, "choose another --id")
 	}
@@ -55,7 +63,8 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 	}
 	sale := &pipeline.Sale{
 		ID: c.ID, Title: c.Title, Total: c.Stock, MaxQuantity: c.MaxQuantity,
-		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow,
+		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow, Waitlist: c.Waitlist,
+		UnitPrice: c.Price, Currency: c.Currency,
 	}
 	if sale.Title == "" {
 		sale.Title = c.ID

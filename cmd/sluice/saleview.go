@@ -6,27 +6,14 @@ import (
 	"time"
 
 	"sluice/cmd/sluice/table"
+	"sluice/internal/view"
 	"sluice/pipeline"
 )
 
 // saleView is a sale in JSON: its definition in Postgres, and beside it what Redis has.
 type saleView struct {
-	ID                   string          `json:"id"`
-	Title                string          `json:"title"`
-	State                string          `json:"state"` // what the operator decided: active, paused, closed
-	Phase                string          `json:"phase"` // what buyers see: scheduled, open, paused, closed
-	Total                int64           `json:"total"`
-	Sold                 int64           `json:"sold"`      // units in orders that Postgres holds
-	Remaining            *int64          `json:"remaining"` // null when Redis does not hold the sale
-	MaxQuantity          int             `json:"max_quantity"`
-	OpensAt              string          `json:"opens_at"`
-	ClosesAt             string          `json:"closes_at"`
-	PaymentWindowSeconds int64           `json:"payment_window_seconds"`
-	Version              int64           `json:"version"`
-	LoadedAt             *string         `json:"loaded_at"`
-	CreatedAt            string          `json:"created_at"`
-	UpdatedAt            string          `json:"updated_at"`
-	Partitions           []partitionView `json:"partitions"`
+	view.Sale
+	Partitions []partitionView `json:"partitions"`
 
 	opensAt, closesAt time.Time
 }
@@ -42,17 +29,11 @@ type partitionView struct {
 	Accepted  int64  `json:"accepted"`
 	Released  int64  `json:"released"`
 	Buyers    int64  `json:"buyers"`
+	Waiting   int64  `json:"waiting"` // people
 }
 
 func (s *stores) viewSale(ctx context.Context, sale *pipeline.Sale, now time.Time) saleView {
-	v := saleView{
-		ID: sale.ID, Title: sale.Title, State: string(sale.State), Phase: sale.Phase(now),
-		Total: sale.Total, Sold: sale.Sold, MaxQuantity: sale.MaxQuantity,
-		OpensAt: timestamp(sale.OpensAt), ClosesAt: timestamp(sale.ClosesAt),
-		PaymentWindowSeconds: int64(sale.PaymentWindow / time.Second), Version: sale.Version,
-		LoadedAt: timestampOrNil(sale.LoadedAt), CreatedAt: timestamp(sale.CreatedAt), UpdatedAt: timestamp(sale.UpdatedAt),
-		opensAt: sale.OpensAt, closesAt: sale.ClosesAt,
-	}
+	v := saleView{Sale: view.NewSale(sale, now, nil), opensAt: sale.OpensAt, closesAt: sale.ClosesAt}
 	var stock int64
 	loaded := true
 	for _, p := range sale.Partitions {
@@ -76,10 +57,11 @@ func (s *stores) viewPartition(ctx context.Context, saleID string, p pipeline.Pa
 	pipe := s.redis.Pipeline()
 	hash := pipe.HGetAll(ctx, s.keys.Sale(p, saleID))
 	buyers := pipe.HLen(ctx, s.keys.Buyers(p, saleID))
+	waiting := pipe.ZCard(ctx, s.keys.Waitlist(p, saleID))
 	if _, err := pipe.Exec(ctx); err != nil || len(hash.Val()) == 0 {
 		return v
 	}
-	v.Loaded, v.State, v.Buyers = true, hash.Val()["state"], buyers.Val()
+	v.Loaded, v.State, v.Buyers, v.Waiting = true, hash.Val()["state"], buyers.Val(), waiting.Val()
 	for field, into := range map[string]*int64{
 		"stock": &v.Stock, "total": &v.Total, "version": &v.Version, "accepted": &v.Accepted, "released": &v.Released,
 	} {
@@ -118,6 +100,8 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	t.Row("opens", shortTime(v.opensAt))
 	t.Row("closes", shortTime(v.closesAt))
 	t.Row("payment", paymentText(sale.PaymentWindow))
+	t.Row("price", priceText(sale))
+	t.Row("waitlist", waitlistText(&v))
 	t.Row("version", v.Version)
 	for _, p := range v.Partitions {
 		t.Row("in Redis", p.text())
@@ -133,11 +117,33 @@ func (p *partitionView) text() string {
 		table.Number(p.Accepted) + " accepted, " + table.Number(p.Released) + " given back, version " + table.Number(p.Version)
 }
 
+func waitlistText(v *saleView) string {
+	if v.Waitlist == 0 {
+		return "none"
+	}
+	var waiting int64
+	for _, p := range v.Partitions {
+		waiting += p.Waiting
+	}
+	return table.Number(waiting) + " waiting, of at most " + table.Number(v.Waitlist)
+}
+
 func paymentText(window time.Duration) string {
 	if window == 0 {
 		return "none: orders are confirmed at once"
 	}
 	return "within " + window.String()
+}
+
+func priceText(sale *pipeline.Sale) string {
+	switch {
+	case sale.UnitPrice > 0:
+		return moneyText(sale.UnitPrice, sale.Currency) + " per unit, in minor units; other amounts are refused"
+	case sale.PaymentWindow == 0:
+		return "none"
+	default:
+		return "none: what is paid is recorded, and not compared"
+	}
 }
 
 func orUnknown(n *int64) string {

@@ -36,8 +36,20 @@ func (a *app) open() (*stores, error) {
 		if err := s.connectPostgres(a.ctx); err != nil {
 			return err
 		}
-		return s.findPartitions(a.ctx, a.settings.partitionsGiven())
+		if err := s.findPartitions(a.ctx, a.settings.partitionsGiven()); err != nil {
+			return err
+		}
+		return s.checkInstallation(a.ctx)
 	})
+}
+
+// checkInstallation refuses a Redis that belongs to another database: what is said of the two together would be wrong.
+func (s *stores) checkInstallation(ctx context.Context) error {
+	id, err := s.postgres.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	return pipeline.CheckInstallation(ctx, s.redis, s.keys, s.cfg.Partitions, id)
 }
 
 // openRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/cmd/sluice/table"
+	"sluice/internal/view"
 	"sluice/pipeline"
 )
 
@@ -141,7 +142,7 @@ func (s *stores) beating(ctx context.Context) (map[string]*workerView, error) {
 			return nil, unavailable(err, "Redis did not tell who is alive")
 		}
 		if started, err := time.Parse(time.RFC3339Nano, beat); err == nil {
-			v.started, v.StartedAt = started, timestampOrNil(started)
+			v.started, v.StartedAt = started, view.TimeOrNil(started)
 		}
 		byName[v.Name] = v
 	}

@@ -57,7 +57,11 @@ func newSite(t *testing.T, stock int64) *site {
 	if _, err := store.EnsurePartitions(ctx, 16); err != nil {
 		t.Fatal(err)
 	}
-	publisher := pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, slog.New(slog.DiscardHandler))
+	quiet := slog.New(slog.DiscardHandler)
+	if err := pipeline.EnsureVerified(ctx, s.rdb, pipeline.DefaultKeys, store, 16, quiet); err != nil {
+		t.Fatal(err)
+	}
+	publisher := pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, quiet)
 	if err := publisher.Create(ctx, s.sale); err != nil {
 		t.Fatal(err)
 	}

@@ -32,10 +32,13 @@ type Config struct {
 	HTTPAddr        string
 	AdminAddr       string
 	AdminToken      string
+	WebhookSecrets  []string // of the payment provider; any of them will do
 	AuthMode        string
 	AuthDevForce    bool
 	Partitions      int
 	Durability      pipeline.Durability
+	StreamMaxLag    int
+	WebhookPrivate  bool // WEBHOOK_ALLOW_PRIVATE
 	Worker          pipeline.WorkerOptions
 	StartTimeout    time.Duration
 	ShutdownTimeout time.Duration

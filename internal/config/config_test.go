@@ -28,7 +28,7 @@ func TestLoadDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", program, err)
 		}
-		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.Worker.BatchSize != 500 ||
+		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.StreamMaxLag != 1_000_000 || c.Worker.BatchSize != 500 ||
 			c.Worker.LockTTL != 10*time.Second || c.Worker.Partitions != 16 {
 			t.Errorf("%s: got %+v", program, c)
 		}
@@ -51,14 +51,14 @@ func TestEverythingWrongIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := config.Load(config.API, []string{"--partitions", "many", "leftover"}, env(map[string]string{
 		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080", "AUTH_MODE": "none",
-		"BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud", "SHUTDOWN_TIMEOUT": "-1s", "AUTH_DEV_FORCE": "perhaps",
+		"BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud", "SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps",
 	}), io.Discard)
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, name := range []string{
 		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL", "SHUTDOWN_TIMEOUT",
-		"AUTH_DEV_FORCE", "PARTITIONS", "leftover",
+		"AUTH_DEV_FORCE", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
 	} {
 		if strings.Count(err.Error(), name) == 0 {
 			t.Errorf("the error does not name %s:\n%v", name, err)

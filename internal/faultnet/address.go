@@ -32,8 +32,10 @@ func parseService(text string) (service, error) {
 		return redisTCP(u), nil
 	case "postgres", "postgresql":
 		return postgres(u), nil
+	case "http":
+		return hypertext(u), nil
 	default:
-		return service{}, fmt.Errorf("faultnet: scheme %q: use unix, redis or postgres", u.Scheme)
+		return service{}, fmt.Errorf("faultnet: scheme %q: use unix, redis, postgres or http", u.Scheme)
 	}
 }
 
@@ -48,9 +50,13 @@ func redisSocket(u *url.URL) service {
 	}
 }
 
-func redisTCP(u *url.URL) service {
+func redisTCP(u *url.URL) service { return overTCP(u, "6379", respFramings) }
+
+func hypertext(u *url.URL) service { return overTCP(u, "80", pieceFramings) }
+
+func overTCP(u *url.URL, port string, framings func() (requests, replies framing)) service {
 	return service{
-		target: endpoint{"tcp", hostPort(u, "6379")}, framing: respFramings,
+		target: endpoint{"tcp", hostPort(u, port)}, framing: framings,
 		through: func(proxy endpoint) string {
 			changed := *u
 			changed.Host = proxy.address

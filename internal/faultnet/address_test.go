@@ -46,7 +46,7 @@ func TestURLsLeadToTheServerAndThroughTheProxy(t *testing.T) {
 
 func TestURLsThatNoProxyCanServe(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "http://h", "rediss://me:secret@h", "redis+sentinel://h/m", "redis://me:secret@h:port"} {
+	for _, text := range []string{"", "https://h", "rediss://me:secret@h", "redis+sentinel://h/m", "redis://me:secret@h:port"} {
 		_, err := parseService(text)
 		if err == nil {
 			t.Errorf("%q: no error", text)

@@ -9,6 +9,9 @@
 // The proxy reads the protocol as it passes, just so far that it knows which reply answers which request. That makes a
 // lost reply exact: what came before it arrives, the server has done what it was asked, and the connection ends.
 //
+// A watcher (Watch) is called before a server sees a request and again before its client hears the reply, so that a test can
+// do something at exactly that moment, such as killing the client.
+//
 // It understands what our clients speak: RESP2 and RESP3 without MONITOR, SUBSCRIBE and CLIENT REPLY, where a request
-// has none or many replies, and the Postgres protocol without TLS.
+// has none or many replies, the Postgres protocol without TLS, and HTTP/1.1 without TLS and pipelining.
 package faultnet

@@ -72,6 +72,12 @@ func (f *faults) dropAnswer(text string, n int) {
 	f.answers = append(f.answers, &awaited{[]byte(strings.ToLower(text)), n})
 }
 
+func (f *faults) keep() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replies, f.answers = 0, nil
+}
+
 func (f *faults) lostSoFar() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,17 +22,27 @@ type link struct {
 
 	mu             sync.Mutex // protects the two below
 	client, server net.Conn   // server is nil until it is dialled
-	under          []bool     // requests under way, oldest first: whether the reply will be lost
+	under          []underWay // requests under way, oldest first
+
+	watcher func(Exchange) bool // nil: messages pass in whatever pieces they come
 
 	// Of the goroutine that forwards requests.
 	request []byte // what has come of the current one
 	// Of the goroutine that forwards replies.
-	within bool // in the middle of a reply
-	losing bool // and it is to be lost
+	within bool   // in the middle of a reply
+	losing bool   // and it is to be lost
+	asked  []byte // the request that it answers; nil unless watched
+	reply  []byte // what has come of it; only when watched
 }
 
-func newLink(client net.Conn, f *faults, framings func() (requests, replies framing)) *link {
-	l := &link{client: client, faults: f}
+// underWay is a request that the server has not answered yet.
+type underWay struct {
+	loses   bool   // whether the reply will be lost
+	request []byte // nil unless watched
+}
+
+func newLink(client net.Conn, f *faults, framings func() (requests, replies framing), watcher func(Exchange) bool) *link {
+	l := &link{client: client, faults: f, watcher: watcher}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.requests, l.replies = framings()
 	return l
@@ -80,6 +90,7 @@ func (l *link) forwardRequests() {
 			return
 		}
 		if err != nil {
+			l.flushRequests()
 			if !l.faults.pass(l.ctx) || closeWrite(l.server) != nil {
 				l.end()
 			}
@@ -91,6 +102,9 @@ func (l *link) forwardRequests() {
 func (l *link) sendOn(piece []byte) bool {
 	if !l.faults.pass(l.ctx) {
 		return false
+	}
+	if l.watcher != nil {
+		return l.sendWatched(piece)
 	}
 	l.note(piece)
 	_, err := l.server.Write(piece)
@@ -110,7 +124,7 @@ func (l *link) note(piece []byte) {
 		loses := l.faults.losesAnswerTo(l.request)
 		l.request = l.request[:0]
 		l.mu.Lock()
-		l.under = append(l.under, loses)
+		l.under = append(l.under, underWay{loses: loses})
 		l.mu.Unlock()
 	}
 }
@@ -124,6 +138,7 @@ func (l *link) forwardReplies() {
 			return
 		}
 		if err != nil {
+			l.flushReplies()
 			l.faults.pass(l.ctx) // the news of a server's end can't get through a frozen network either
 			return
 		}
@@ -134,6 +149,9 @@ func (l *link) forwardReplies() {
 func (l *link) answer(piece []byte) bool {
 	if !l.faults.dawdle(l.ctx) || !l.faults.pass(l.ctx) {
 		return false
+	}
+	if l.watcher != nil {
+		return l.answerWatched(piece)
 	}
 	for len(piece) > 0 {
 		if !l.within {
@@ -155,18 +173,19 @@ func (l *link) answer(piece []byte) bool {
 	return true
 }
 
-// loses decides about the reply that begins with this byte.
+// loses decides about the reply that begins with this byte, and notes what it answers.
 func (l *link) loses(first byte) bool {
 	if !l.replies.counts(first) {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	loses := false
+	var oldest underWay
 	if len(l.under) > 0 {
-		loses, l.under = l.under[0], l.under[1:]
+		oldest, l.under = l.under[0], l.under[1:]
 	}
-	return loses || l.faults.losesReply()
+	l.asked = oldest.request
+	return oldest.loses || l.faults.losesReply()
 }
 
 func closeWrite(conn net.Conn) error {

@@ -21,21 +21,22 @@ const (
 // Proxy stands between clients and one server. It forwards until told otherwise; its methods are the switches, may be
 // called from any goroutine, and hold for every connection, present and future. Close it.
 type Proxy struct {
-	service  service
 	self     endpoint
 	dir      string // of the socket; empty for TCP
 	listener net.Listener
 	running  sync.WaitGroup // the accept loop and every link
 
-	mu     sync.Mutex // protects the rest
-	closed bool
-	cut    bool
-	links  map[*link]struct{}
-	faults faults
+	mu      sync.Mutex // protects the rest
+	service service
+	closed  bool
+	cut     bool
+	links   map[*link]struct{}
+	watcher func(Exchange) bool
+	faults  faults
 }
 
 // Listen starts a proxy before the server that a REDIS_URL or DATABASE_URL names (unix://, redis://, postgres:// without
-// TLS). The server need not run yet.
+// TLS), or before an HTTP server (http://). The server need not run yet.
 func Listen(serverURL string) (*Proxy, error) {
 	s, err := parseService(serverURL)
 	if err != nil {
@@ -69,7 +70,28 @@ func (p *Proxy) listen() error {
 }
 
 // URL is what a client is given in place of the server's.
-func (p *Proxy) URL() string { return p.service.through(p.self) }
+func (p *Proxy) URL() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.service.through(p.self)
+}
+
+// Retarget puts the proxy before another server of the same kind: what a client sees of a failover, or of a server that came
+// back at another address. Open connections break. The URL stays as it is.
+func (p *Proxy) Retarget(serverURL string) error {
+	s, err := parseService(serverURL)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.service.target = s.target
+	links := p.openLinks()
+	p.mu.Unlock()
+	for _, l := range links {
+		l.end()
+	}
+	return nil
+}
 
 // Cut breaks every connection and refuses new ones, until Heal: they are accepted and closed at once, because a port that
 // is given up may not be had back. Requests under way may or may not reach the server.
@@ -113,6 +135,10 @@ func (p *Proxy) DropReplies(n int) { p.faults.dropNext(n) }
 // and its arguments are in the one that runs it. Only the first MiB of a request is searched. Several texts may be waited
 // for at once.
 func (p *Proxy) DropReplyTo(text string, n int) { p.faults.dropAnswer(text, n) }
+
+// KeepReplies takes back what is left of DropReplies and DropReplyTo. Requests that were sent before don't count: the reply to
+// one that was marked is lost all the same.
+func (p *Proxy) KeepReplies() { p.faults.keep() }
 
 // Lost is how many replies were lost so far.
 func (p *Proxy) Lost() int { return p.faults.lostSoFar() }
@@ -177,10 +203,10 @@ func (p *Proxy) take(client net.Conn) {
 		refuse(client)
 		return
 	}
-	l := newLink(client, &p.faults, p.service.framing)
+	l, target := newLink(client, &p.faults, p.service.framing, p.watcher), p.service.target
 	p.links[l] = struct{}{}
 	p.running.Go(func() {
-		l.run(p.service.target)
+		l.run(target)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.links, l)

@@ -83,3 +83,12 @@ func publicDir(t *testing.T) string {
 	check(t, os.Chmod(dir, 0o755))
 	return dir
 }
+
+// skipUnsupported is for what a system does not offer.
+func skipUnsupported(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("this system can't limit the files of a running process")
+	}
+	t.Fatal(err)
+}

@@ -172,12 +172,3 @@ func (p *Postgres) quit() error {
 	defer p.mu.Unlock()
 	return p.end(context.Background(), syscall.SIGQUIT, killLimit)
 }
-
-func appendTo(path, content string) error {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(content)
-	return errors.Join(err, file.Close())
-}

@@ -19,8 +19,8 @@ const killLimit = 10 * time.Second
 const pipeLimit = time.Second
 
 // wrapper records its process id on descriptor 3, sees whether the den ($0) is still open, and becomes the command.
-// guardian.sh tells why.
-const wrapper = `echo $$ >&3 && [ -e "$0/open" ] && exec "$@" 3>&-`
+// guardian.sh tells why. A file that may not grow (LimitFiles) is an error of the write, as a full disk is, not a signal.
+const wrapper = `trap '' XFSZ; echo $$ >&3 && [ -e "$0/open" ] && exec "$@" 3>&-`
 
 // errEnded is what signalling a process that has ended returns.
 var errEnded = errors.New("not running")

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -22,6 +25,10 @@ type RedisOptions struct {
 type Redis struct {
 	server
 	socket string
+	config string // path
+
+	replication replication
+	saves       atomic.Int64 // copies that SaveData has made, for their names
 }
 
 // StartRedis starts a private Redis and returns once it answers. ctx bounds the start only; Close ends the server.
@@ -48,20 +55,20 @@ func startRedisIn(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	room, err := d.room("redis", who)
+	name := d.unique("redis")
+	room, err := d.room(name, who)
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{socket: filepath.Join(room, "redis.sock")}
-	config := filepath.Join(room, "redis.conf")
+	r := &Redis{socket: filepath.Join(room, "redis.sock"), config: filepath.Join(room, "redis.conf")}
 	r.server = server{
 		den:  d,
 		room: room,
 		log:  filepath.Join(room, "redis.log"),
-		spec: command{name: "redis", argv: []string{binary, config}, dir: room, env: serverEnv(room), who: who},
+		spec: command{name: name, argv: []string{binary, r.config}, dir: room, env: serverEnv(room), who: who},
 		stop: syscall.SIGTERM, probe: r.ping,
 	}
-	if err := writeFor(who, config, redisConfig(room, r.socket, o)); err != nil {
+	if err := writeFor(who, r.config, redisConfig(room, r.socket, o)); err != nil {
 		return nil, err
 	}
 	return r, r.start(ctx)
@@ -82,39 +89,62 @@ func redisConfig(room, socket string, o RedisOptions) string {
 		"appendonly yes",
 		"appendfsync always",
 		"maxmemory-policy noeviction",
+		"repl-diskless-sync-delay 0", // a replica is not kept waiting for others
 	}
 	return strings.Join(append(lines, o.Config...), "\n") + "\n"
 }
 
-// ping speaks the protocol by hand, so that no client library decides how often and how long to try.
+// ping is the server's probe.
 func (r *Redis) ping(ctx context.Context) error {
+	_, err := r.ask(ctx, "PING")
+	if err != nil && strings.HasPrefix(err.Error(), "-NOAUTH") {
+		return nil
+	}
+	return err // -LOADING: it still reads its file
+}
+
+// ask sends one command and returns the reply, or the server's error. It speaks the protocol by hand, so that no client
+// library decides how often and how long to try.
+func (r *Redis) ask(ctx context.Context, command string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer conn.Close()
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
 	}
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		return err
+	if _, err := conn.Write([]byte(command + "\r\n")); err != nil {
+		return "", err
 	}
-	reply, err := bufio.NewReader(conn).ReadString('\n')
+	reader := bufio.NewReader(conn)
+	line, err := reader.ReadString('\n')
 	if err != nil {
-		return err
+		return "", err
 	}
-	if strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH") {
-		return nil
+	line = strings.TrimSpace(line)
+	if strings.HasPrefix(line, "-") {
+		return "", errors.New(line)
 	}
-	return errors.New(strings.TrimSpace(reply)) // -LOADING: it still reads its file
+	length, bulk := strings.CutPrefix(line, "$")
+	if !bulk {
+		return line, nil
+	}
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 {
+		return "", fmt.Errorf("%s: unknown reply %q", command, line)
+	}
+	text := make([]byte, n)
+	_, err = io.ReadFull(reader, text)
+	return string(text), err
 }
 
 // URL is the server's address in the form that redis.ParseURL and REDIS_URL take. It stays the same over restarts.
 func (r *Redis) URL() string { return "unix://" + r.socket }
 
-// Close ends the server and removes its data. Calling it twice is harmless.
+// Close ends the server and its replicas and removes their data. Calling it twice is harmless.
 func (r *Redis) Close() error {
-	err := r.Kill()
+	err := errors.Join(r.closeReplicas(), r.Kill())
 	if !r.alone {
 		return err
 	}

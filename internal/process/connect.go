@@ -19,10 +19,11 @@ type Stores struct {
 	Redis    redis.UniversalClient
 	Postgres *db.Store
 	Features pipeline.Features // of Redis
+	Guard    *pipeline.Guard   // keeps every connection of openRedis from another installation's Redis
 }
 
 // Connect opens both stores, waiting for each at most cfg.StartTimeout, and checks that Redis can be trusted with orders,
-// that the schema is migrated and that PARTITIONS is what it was at install.
+// that the schema is migrated, that PARTITIONS is what it was at install and that Redis belongs to no other database.
 func Connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*Stores, error) {
 	s := &Stores{}
 	if err := s.connect(ctx, cfg, log); err != nil {
@@ -33,7 +34,8 @@ func Connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*Stores,
 }
 
 func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	rdb, err := OpenRedis(cfg)
+	s.Guard = pipeline.NewGuard(pipeline.DefaultKeys)
+	rdb, err := s.openRedis(cfg)
 	if err != nil {
 		return err
 	}
@@ -48,6 +50,9 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 	if err := s.Features.Require(cfg.Durability); err != nil {
 		return err
 	}
+	if cfg.Durability == pipeline.DurabilityReplica && s.Features.Replicas == 0 {
+		log.Warn("DURABILITY=replica, but no replica is connected to Redis: accepts are told as fsync until one is")
+	}
 	if err := waitFor(ctx, "Postgres", cfg.StartTimeout, log, func(ctx context.Context) error {
 		return s.openPostgres(ctx, cfg)
 	}); err != nil {
@@ -56,7 +61,33 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 	if err := s.Postgres.CheckSchema(ctx); err != nil {
 		return err
 	}
-	return s.checkPartitions(ctx, cfg.Partitions)
+	if err := s.checkPartitions(ctx, cfg.Partitions); err != nil {
+		return err
+	}
+	return s.checkInstallation(ctx, cfg.Partitions)
+}
+
+// checkInstallation refuses a Redis that belongs to another database: a worker would take its orders for orders of unknown
+// sales.
+func (s *Stores) checkInstallation(ctx context.Context, partitions int) error {
+	id, err := s.Postgres.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	s.Guard.Set(id, partitions)
+	return pipeline.CheckInstallation(ctx, s.Redis, pipeline.DefaultKeys, partitions, id)
+}
+
+// openRedis makes a client that never uses another installation's Redis, once the guard knows ours.
+func (s *Stores) openRedis(cfg config.Config) (redis.UniversalClient, error) {
+	opts, err := redisOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	opts.OnConnect = s.Guard.OnConnect
+	rdb := redis.NewUniversalClient(opts)
+	rdb.AddHook(s.Guard)
+	return rdb, nil
 }
 
 // openPostgres makes the pool once and asks the server each time.
@@ -102,11 +133,19 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 // OpenRedis makes a client; it does not connect yet.
 func OpenRedis(cfg config.Config) (redis.UniversalClient, error) {
+	opts, err := redisOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewUniversalClient(opts), nil
+}
+
+func redisOptions(cfg config.Config) (*redis.UniversalOptions, error) {
 	opts, err := config.RedisOptions(cfg.RedisURL)
 	if err != nil {
 		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
-	return redis.NewUniversalClient(opts), nil
+	return opts, nil
 }
 
 // waitFor tries until a server answers: at start, servers often come up together with us.

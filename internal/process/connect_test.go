@@ -80,7 +80,7 @@ func TestConnectRefuses(t *testing.T) {
 			settings(t, testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru"), fitting), pipeline.KindInvalid, "noeviction",
 		},
 		"lazy Redis": {
-			settings(t, testkit.PrivateRedis(t, "appendfsync everysec"), fitting), pipeline.KindInvalid, "appendfsync always",
+			settings(t, testkit.PrivateRedis(t, "appendfsync no"), fitting), pipeline.KindInvalid, "appendfsync always",
 		},
 		"no Postgres": {
 			settings(t, sound, "postgres://nobody@/x?host=/nowhere", "--start-timeout", "1s"), pipeline.KindUnavailable, "Postgres did not answer within 1s",
@@ -93,5 +93,36 @@ func TestConnectRefuses(t *testing.T) {
 				t.Errorf("got %v (kind %q), want kind %q and %q in it", err, pipeline.KindOf(err), c.kind, c.says)
 			}
 		})
+	}
+}
+
+// TestConnectRefusesAForeignRedis: a Redis that one database has taken serves no other one, until it is flushed.
+func TestConnectRefusesAForeignRedis(t *testing.T) {
+	t.Parallel()
+	server, first, second := testkit.PrivateRedis(t), testkit.Database(t), testkit.Database(t)
+	stores, err := process.Connect(t.Context(), settings(t, server, first), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stores.Close()
+	if err := pipeline.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, 16, quiet); err != nil {
+		t.Fatal(err)
+	}
+	id, err := stores.Postgres.Installation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = connect(t.Context(), settings(t, server, second))
+	if !pipeline.IsForeign(err) || pipeline.KindOf(err) != pipeline.KindInvalid || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "REDIS_URL") {
+		t.Errorf("another database: got %v, want it refused, with the owner and what to do", err)
+	}
+	if err := connect(t.Context(), settings(t, server, first)); err != nil {
+		t.Errorf("its own database: %v", err)
+	}
+	if err := stores.Redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(t.Context(), settings(t, server, second)); err != nil {
+		t.Errorf("a flushed Redis: %v", err)
 	}
 }

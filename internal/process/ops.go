@@ -33,7 +33,7 @@ func newRegistry(version string) *prometheus.Registry {
 }
 
 // opsHandler serves health, readiness and metrics.
-func opsHandler(reg *prometheus.Registry, checks []check) http.Handler {
+func opsHandler(reg *prometheus.Registry, checks []check) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]any{"status": "ok"})

@@ -17,7 +17,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 		return err
 	}
 	defer stores.Close()
-	reader, err := OpenRedis(cfg)
+	reader, err := stores.openRedis(cfg)
 	if err != nil {
 		return err
 	}
@@ -26,10 +26,18 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	reg := newRegistry(version)
 	metrics := pipeline.NewMetrics(reg)
 	sales := pipeline.NewCatalogue(stores.Postgres, log)
-	publisher := pipeline.NewPublisher(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, log)
+	publisher := pipeline.NewPublisher(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, log).Count(metrics)
 	releaser := pipeline.NewReleaser(stores.Redis, pipeline.DefaultKeys, stores.Postgres, metrics, log)
+	news := pipeline.NewNews(stores.Redis, pipeline.DefaultKeys, log)
+	expirer := pipeline.NewExpirer(stores.Postgres, news, metrics, log)
+	cashier := pipeline.NewCashier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, stores.Postgres, news, metrics, log)
+	verifier := pipeline.NewVerifier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, metrics, log)
+	verifier.TellForeign(stores.Guard.Found)
+	steward := pipeline.NewSteward(stores.Redis, pipeline.DefaultKeys, stores.Postgres, sales,
+		pipeline.NewVerifier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, metrics, log), metrics, log)
+	deliverer, pruner := deliveries(stores, cfg, reg, log)
 	worker, err := pipeline.NewWorker(stores.Redis, reader, pipeline.DefaultKeys, stores.Postgres, cfg.Worker, metrics, log,
-		publisher.Job(sales), releaser.Job())
+		publisher.Job(sales), releaser.Job(), releaser.WaitlistJob(sales), expirer.Job(), cashier.Job(), verifier.Job(), pruner.Job())
 	if err != nil {
 		return err
 	}
@@ -49,6 +57,9 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	defer stop()
 	var parts sync.WaitGroup
 	parts.Go(func() { sales.Run(ctx) })
+	parts.Go(func() { verifier.Run(ctx) })
+	parts.Go(func() { steward.Run(ctx) })
+	parts.Go(func() { deliverer.Run(ctx) })
 	parts.Go(func() {
 		if err = serve(ctx, ops, listener, cfg.ShutdownTimeout, log); err != nil {
 			stop() // without its health and metrics nobody could tell how it is

@@ -31,7 +31,12 @@ func Database(t testing.TB) string {
 	if err != nil {
 		t.Fatalf("template database: %v", err)
 	}
-	return createFor(t, admin, " template "+from)
+	address := createFor(t, admin, " template "+from)
+	// A copy that runs beside the original is an installation of its own.
+	if err := execute(address, "update installation_id set id = gen_random_uuid()"); err != nil {
+		t.Fatalf("the test's installation: %v", err)
+	}
+	return address
 }
 
 // EmptyDatabase is Database without any migration applied, for the tests of migrations.

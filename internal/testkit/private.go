@@ -48,3 +48,15 @@ func closeAfter(t testing.TB, end func() error) {
 		}
 	})
 }
+
+// PrivateReplica starts a replica of a private Redis, in step with it, which the test may kill, pause, promote and restart.
+func PrivateReplica(t testing.TB, primary *localservers.Redis, config ...string) *localservers.Redis {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	replica, err := primary.StartReplica(ctx, config...)
+	if err != nil {
+		t.Fatalf("start a replica: %v", err)
+	}
+	return replica // it ends with its primary
+}

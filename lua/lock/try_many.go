@@ -18,34 +18,27 @@ var tryManyScript = redis.NewScript(tryManySource)
 // about one millisecond.
 const MaxBatch = 1000
 
+const tryManyBestEffort, tryManyAll = 0, 1
+
 // TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i] tells
-// about keys[i]. The TTL counts in whole milliseconds. All keys lie in one hash slot.
-func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token string, ttl time.Duration) (held []bool, err error) {
+// about keys[i]. With all, it takes every one of them or none. The TTL counts in whole milliseconds. All keys lie in one
+// hash slot.
+func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token string, ttl time.Duration, all bool) (held []bool, err error) {
 	if err := checkBatch(keys, token); err != nil {
 		return nil, fmt.Errorf("try_many: %w", err)
 	}
 	if ttl < time.Millisecond {
 		return nil, fmt.Errorf("try_many: ttl %s: use at least 1ms", ttl)
 	}
-	reply, err := tryManyScript.Run(ctx, rdb, keys, token, ttl.Milliseconds()).Result()
+	mode := tryManyBestEffort
+	if all {
+		mode = tryManyAll
+	}
+	reply, err := tryManyScript.Run(ctx, rdb, keys, token, ttl.Milliseconds(), mode).Result()
 	if err != nil {
 		return nil, fmt.Errorf("try_many: %w", err)
 	}
-	items, ok := reply.([]any)
-	if !ok || len(items) != len(keys) {
-		return nil, fmt.Errorf("try_many: unknown reply: want an array of %d, got %T %.200v", len(keys), reply, reply)
-	}
-	held = make([]bool, len(keys))
-	for i, item := range items {
-		switch item {
-		case int64(1):
-			held[i] = true
-		case int64(0):
-		default:
-			return nil, fmt.Errorf("try_many: unknown reply: %.200v for a lock", item)
-		}
-	}
-	return held, nil
+	return flagsReply("try_many", reply, len(keys))
 }
 
 func checkBatch(keys []string, token string) error {

@@ -1,22 +1,35 @@
--- try_many: takes each of a batch of locks that is free, and leaves those that are not.
+-- try_many: takes each of a batch of locks that is free, and leaves those that are not; or takes all of them or none.
 --
 -- Why atomic: a retry after a lost reply must find the locks of its first run and call them held. That is a look and a
--- decision for each key, and nobody may come between the two. (The batch as a whole need not be atomic: it is best
--- effort. It is one script because one round trip per lock costs a quarter of a worker's throughput.)
+-- decision for each key, and nobody may come between the two. All or none needs the whole batch to be one step. (Best
+-- effort would not; it is one script because one round trip per lock costs a quarter of a worker's throughput.)
 --
 -- KEYS[+1] lock    one for each lock, 1 to 1000 of them; a string that holds its holder's token and expires
 --
 -- ARGV[1] token   unique to this call, so that finding it means that this very call took the lock
 -- ARGV[2] ttl_ms  lease in ms, counted from the first run
+-- ARGV[3] all     1: take all or none; 0: as many as are free
 --
--- Returns an array of one number for each lock: 1 it is held under our token, 0 another holds it.
+-- Returns an array of one number for each lock: 1 it is held under our token, 0 another holds it. With all, and one of them
+-- busy, what is told to be 1 would have been ours, and nothing is taken.
 -- Raises OOM on a server that is full, before anything is taken.
 --
--- Cost: O(locks): one SET for each, and one GET for each that is busy.
+-- Cost: O(locks): one SET for each, and one GET for each that is busy; one more MGET with all.
 
-local token, ttl_ms = ARGV[1], ARGV[2]
+local token, ttl_ms, all = ARGV[1], ARGV[2], ARGV[3]
 
 local held = {}
+if all == '1' then
+  local busy = false
+  for i, value in ipairs(redis.call('MGET', unpack(KEYS))) do
+    -- MGET tells nothing of a key of another type.
+    held[i] = (value == token or not value and redis.call('EXISTS', KEYS[i]) == 0) and 1 or 0
+    busy = busy or held[i] == 0
+  end
+  if busy then
+    return held
+  end
+end
 for i, lock in ipairs(KEYS) do
   if redis.call('SET', lock, token, 'NX', 'PX', ttl_ms) then
     held[i] = 1

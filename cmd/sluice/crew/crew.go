@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -101,24 +100,12 @@ func (c *Crew) launch(o Options) error {
 }
 
 func (c *Crew) member(name, command string, hear func(Line), settings ...string) (*Member, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program's own file: %w", err)
-	}
-	m := newMember(name, hear)
-	m.program, err = c.Servers.Run(localservers.Program{
-		Name: name, Path: self, Args: []string{command},
-		Env: append(c.environ[:len(c.environ):len(c.environ)], settings...), Stdout: m, Stderr: m,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
+	return Launch(c.Servers, name, command, append(c.environ[:len(c.environ):len(c.environ)], settings...), hear)
 }
 
 func (c *Crew) await(ctx context.Context) error {
 	for _, m := range append([]*Member{c.API}, c.Workers...) {
-		if err := m.await(ctx); err != nil {
+		if err := m.Await(ctx); err != nil {
 			return err
 		}
 	}
@@ -130,7 +117,7 @@ func (c *Crew) await(ctx context.Context) error {
 func (c *Crew) Stop(ctx context.Context) error {
 	var errs []error
 	if c.API != nil {
-		errs = append(errs, c.API.stop(ctx))
+		errs = append(errs, c.API.Stop(ctx))
 	}
 	errs = append(errs, stopAll(ctx, c.Workers))
 	if c.Servers != nil {
@@ -143,13 +130,14 @@ func stopAll(ctx context.Context, members []*Member) error {
 	errs := make([]error, len(members))
 	var stopping sync.WaitGroup
 	for i, m := range members {
-		stopping.Go(func() { errs[i] = m.stop(ctx) })
+		stopping.Go(func() { errs[i] = m.Stop(ctx) })
 	}
 	stopping.Wait()
 	return errors.Join(errs...)
 }
 
-func (m *Member) stop(ctx context.Context) error {
+// Stop asks the member to end and waits for it; one that takes too long, or longer than ctx, is killed and the error says so.
+func (m *Member) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	if err := m.program.Stop(ctx); err != nil {

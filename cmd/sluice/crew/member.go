@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,30 @@ type Member struct {
 	serious  []string
 }
 
+// Launch starts one program beside some servers: command is `api` or `worker`, environ its whole environment, settings
+// included. The program is this binary again, which calls Serve. It returns before the member is ready, see Await; hear gets
+// every line that it writes.
+func Launch(servers *localservers.Servers, name, command string, environ []string, hear func(Line)) (*Member, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program's own file: %w", err)
+	}
+	return LaunchFile(servers, name, self, []string{command}, environ, hear)
+}
+
+// LaunchFile is Launch for an executable of its own: cmd/api, or cmd/worker.
+func LaunchFile(servers *localservers.Servers, name, path string, args, environ []string, hear func(Line)) (*Member, error) {
+	m := newMember(name, hear)
+	var err error
+	m.program, err = servers.Run(localservers.Program{
+		Name: name, Path: path, Args: args, Env: environ, Stdout: m, Stderr: m,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 func newMember(name string, hear func(Line)) *Member {
 	return &Member{Name: name, ready: make(chan struct{}), hear: hear}
 }
@@ -75,8 +100,8 @@ func (m *Member) Resume() error { return m.program.Resume() }
 // Kill ends the process with SIGKILL and returns when it is gone.
 func (m *Member) Kill() error { return m.program.Kill() }
 
-// await returns when the member is ready. An error says why it ended.
-func (m *Member) await(ctx context.Context) error {
+// Await returns when the member is ready. An error says why it ended.
+func (m *Member) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	select {

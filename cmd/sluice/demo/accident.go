@@ -150,6 +150,13 @@ func (s *show) ordersOf(ctx context.Context, entries []redis.XPendingExt) []stri
 	return orders
 }
 
+// inHand lists the orders that the worker held when it was killed; none before its death.
+func (s *show) inHand() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.killedWith
+}
+
 // kill ends the stopped worker and waits until everything it held is in Postgres, whoever brings it there.
 func (s *show) kill(ctx context.Context, victim *crew.Member) error {
 	a := s.accident
@@ -157,6 +164,9 @@ func (s *show) kill(ctx context.Context, victim *crew.Member) error {
 		return err
 	}
 	a.at = time.Now()
+	s.mu.Lock()
+	s.killedWith = a.orderIDs
+	s.mu.Unlock()
 	s.voice.notef("✗ %s (process %d) is dead: kill -9 with %s in its hands, %d of them not in Postgres yet",
 		a.Worker, a.PID, plural(a.InHand, "order"), a.Uncommitted)
 	return s.awaitRescue(ctx)

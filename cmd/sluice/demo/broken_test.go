@@ -27,13 +27,22 @@ func TestMain(m *testing.M) {
 // showTime bounds the whole show of a test, on a machine that does other things as well.
 const showTime = 2 * time.Minute
 
+// paidInTheRush is an order of somebody who did not wait.
+const paidInTheRush = `(select min(id::text)::uuid from orders where status = 'paid' and id not in (select order_id from waitlist))`
+
+// swapTurns changes the turns of the first and the last one who were served after waiting; twice is as before.
+const swapTurns = `
+	with served as (select o.sequence from orders o join waitlist w on w.order_id = o.id),
+	ends as (select min(sequence) as low, max(sequence) as high from served)
+	update orders set sequence = low + high - sequence from ends where sequence in (low, high)`
+
 // The proof of a real sale holds; and it fails for each way in which the stores are then tampered with behind its back, as
 // a broken pipeline would.
 func TestProofOfARealSaleCanFail(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), showTime)
 	defer cancel()
-	s := newShow(Options{Requests: 2000, Stock: 100}.WithDefaults(), io.Discard)
+	s := newShow(Options{Requests: 2000, Stock: 100, PayWithin: 25 * time.Second}.WithDefaults(), io.Discard)
 	t.Logf("seed %d", s.opts.Seed)
 	defer func() {
 		if err := s.close(context.WithoutCancel(ctx)); err != nil {
@@ -46,46 +55,75 @@ func TestProofOfARealSaleCanFail(t *testing.T) {
 	if err := s.play(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r := mustProve(ctx, t, s); !r.OK {
-		t.Fatalf("an honest sale fails: %+v, findings %q, complaints %q", failed(r), r.Audit.Findings, r.Complaints)
+	r0 := mustProve(ctx, t, s)
+	if !r0.OK {
+		t.Fatalf("an honest sale fails: %+v, findings %q, complaints %q", failedChecks(r0), r0.Audit.Findings, r0.Complaints)
 	}
 	if s.accident == nil || s.accident.InHand == 0 || len(s.accident.Takeovers) == 0 {
 		t.Errorf("got the accident %+v, want a worker killed with orders in its hands", s.accident)
 	}
 
+	if e := s.history; r0.Ends.Expired == 0 || r0.Ends.Cancelled == 0 || r0.Ends.HandedOver == 0 || e.leavers == 0 || r0.Payments[moneyRepeated] == 0 {
+		t.Errorf("got %+v, payments %v, %d leavers: want some of each", r0.Ends, r0.Payments, e.leavers)
+	}
 	for _, fault := range []struct {
 		name        string
-		cause, mend string // SQL
+		cause, mend string // SQL, with all triggers off
 		seen        []string
+		audit       bool // sees it as well
 	}{
 		{"an order is deleted",
-			`create table hidden as select * from orders where user_id = (select min(user_id) from orders);
+			`create table hidden as select * from orders where id = ` + paidInTheRush + `;
 			 delete from orders where id in (select id from hidden)`,
 			`insert into orders select * from hidden; drop table hidden`,
-			[]string{"every 202 is exactly one order", "sold out to the unit: no oversell, no undersell"}},
+			[]string{everyAccept, soldOut, onePayment, unitsAddUp}, true},
 		{"an order is invented",
 			`insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at, pay_by)
 			 values ('demo', gen_random_uuid(), 1, 'stranger', 1, 'awaiting_payment', 0, 9999, now(), now() + interval '1h')`,
 			`delete from orders where user_id = 'stranger'`,
-			[]string{"no order without a 202", "sold out to the unit: no oversell, no undersell"}},
+			[]string{noStranger, asTold}, true},
+		{"a paid order is set back",
+			`create table hidden as select * from orders where id = ` + paidInTheRush + `;
+			 update orders set status = 'awaiting_payment', paid_at = null, payment_id = null, pay_by = now() + interval '1h'
+			 where id in (select id from hidden)`,
+			`delete from orders where id in (select id from hidden); insert into orders select * from hidden; drop table hidden`,
+			[]string{onePayment, asTold, unitsAddUp}, false},
+		{"an order is paid twice",
+			`insert into payments (payment_id, sale_id, order_id, amount, currency, outcome, actor, decided_at)
+			 values ('other', 'demo', ` + paidInTheRush + `, 1999, 'EUR', 'paid', 'x', now())`,
+			`delete from payments where payment_id = 'other'`,
+			[]string{onePayment}, false},
+		{"a person who waits is overtaken", swapTurns, swapTurns, []string{fair}, false},
+		{"somebody who left is served",
+			`insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at, closed_at)
+			 select sale_id, order_id, number, user_id, 1, 'expired', partition, 9999, now(), now() from waitlist
+			 where left_at is not null limit 1`,
+			`delete from orders where sequence = 9999`,
+			[]string{turnsTold}, false},
 		{"an order changes its buyer",
-			`update orders set user_id = 'stranger' where user_id = (select min(user_id) from orders where user_id like 'buyer%')`,
-			``, []string{"every 202 is exactly one order"}},
+			`update orders set user_id = 'stranger' where id = ` + paidInTheRush,
+			``, []string{everyAccept}, true},
 	} {
 		execute(ctx, t, s, fault.cause)
 		r := mustProve(ctx, t, s)
 		if r.OK || !slices.Equal(failed(r), fault.seen) {
 			t.Errorf("%s: got %q, want %q", fault.name, failed(r), fault.seen)
 		}
-		if r.Audit.Clean() {
+		if fault.audit && r.Audit.Clean() {
 			t.Errorf("%s: the audit saw nothing", fault.name)
 		}
 		if fault.mend != "" {
 			execute(ctx, t, s, fault.mend)
+			if r := mustProve(ctx, t, s); !r.OK {
+				t.Errorf("%s, mended: got %q", fault.name, failed(r))
+			}
 		}
 	}
 
-	// What is left in the stream is seen as well.
+	// What is left in the stream is seen as well, where no worker buries it.
+	for _, w := range s.crew.Workers {
+		_ = w.Kill() // one of them is dead already
+	}
 	if err := s.redis.XAdd(ctx, &redis.XAddArgs{Stream: pipeline.DefaultKeys.Orders(s.sale.Partitions[0]), Values: []string{"v", "0"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +151,10 @@ func failed(r *Result) []string {
 	return names
 }
 
+func failedChecks(r *Result) []Check {
+	return slices.DeleteFunc(slices.Clone(r.Checks), func(c Check) bool { return c.OK })
+}
+
 func execute(ctx context.Context, t *testing.T, s *show, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(ctx, s.crew.Config.DatabaseURL)
@@ -120,7 +162,8 @@ func execute(ctx context.Context, t *testing.T, s *show, sql string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(ctx) }() // nothing is lost
-	if _, err := conn.Exec(ctx, sql); err != nil {
+	// Without triggers: what a broken pipeline could not do is done all the same.
+	if _, err := conn.Exec(ctx, "set session_replication_role = replica;"+sql); err != nil {
 		t.Fatal(err)
 	}
 }

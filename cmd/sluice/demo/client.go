@@ -54,12 +54,14 @@ const (
 // client sends order requests as many buyers do.
 type client struct {
 	http http.Client
-	url  string
+	sale string // URL of the sale
+	url  string // of its orders
 }
 
 func newClient(api, saleID string) *client {
 	return &client{
-		url: api + "/v1/sales/" + saleID + "/orders",
+		sale: api + "/v1/sales/" + saleID,
+		url:  api + "/v1/sales/" + saleID + "/orders",
 		http: http.Client{Transport: &http.Transport{
 			Proxy:           nil, // the API is on this machine, whatever the environment says
 			MaxConnsPerHost: clientConns, MaxIdleConnsPerHost: clientConns, MaxIdleConns: clientConns,

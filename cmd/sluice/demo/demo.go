@@ -26,6 +26,11 @@ type Result struct {
 	Latency     Spread                `json:"latency_ms"` // from request to answer, as the clients saw it
 	PersistLag  Spread                `json:"persist_lag_ms"`
 	Accident    *Accident             `json:"accident"`
+	Ends        Ends                  `json:"ends"`
+	Left        int                   `json:"left"`     // units that are for sale in the end
+	Payments    map[string]int        `json:"payments"` // answers to the payment provider, by outcome or code
+	Waiters     int                   `json:"waiters"`  // who joined the waitlist
+	Leavers     int                   `json:"leavers"`  // of them who left again
 	Checks      []Check               `json:"checks"`
 	Audit       *pipeline.AuditReport `json:"-"`
 	Complaints  []string              `json:"complaints,omitempty"` // of the API and the workers
@@ -67,18 +72,24 @@ func (s *show) play(ctx context.Context) error {
 	if err := s.rush(ctx); err != nil {
 		return err
 	}
-	s.tellRescue()
-	return nil
+	if err := s.takeTurns(ctx); err != nil {
+		return err
+	}
+	return s.end(ctx)
 }
 
 // prove compares what buyers were told with what Postgres holds, and audits.
 func (s *show) prove(ctx context.Context) (*Result, error) {
-	s.voice.chapterf("The proof: what %s buyers were told, against what Postgres holds", number(s.opts.Buyers))
-	rows, err := s.ledger.rows(ctx)
+	s.voice.chapterf("The proof: what %s buyers and the payment provider were told, against what Postgres and Redis hold", number(s.opts.Buyers))
+	held, err := s.read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the orders: %w", err)
+		return nil, fmt.Errorf("read the orders and payments: %w", err)
 	}
-	checks := append(compare(s.history, rows, s.opts.Stock), s.accident.rescued())
+	ends, err := s.look.takings(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count the orders: %w", err)
+	}
+	checks := append(compare(s.history, held, s.opts.Stock), s.accident.rescued())
 	left, err := s.nothingLeft(ctx)
 	if err != nil {
 		return nil, err
@@ -88,7 +99,9 @@ func (s *show) prove(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	return s.result(rows, checks, audit), nil
+	r := s.result(held.rows, checks, audit)
+	r.Ends, r.Left = ends, held.left
+	return r, nil
 }
 
 func (s *show) nothingLeft(ctx context.Context) (Check, error) {
@@ -107,7 +120,8 @@ func (s *show) result(rows []row, checks []Check, audit *pipeline.AuditReport) *
 		Seed: s.opts.Seed, Stock: s.opts.Stock, Buyers: s.opts.Buyers, Requests: h.asked, Repeated: h.repeated,
 		Abandoned: h.abandoned, Answers: h.codes, Replays: h.replays,
 		PerSecond: float64(len(s.plan.rush)) / s.rushTook.Seconds(), Latency: spread(h.latencies),
-		PersistLag: spread(s.lags(rows)), Accident: s.accident, Checks: checks, Audit: audit,
+		PersistLag: spread(s.lags(rows)), Accident: s.accident,
+		Payments: h.payments, Waiters: h.waiters, Leavers: h.leavers, Checks: checks, Audit: audit,
 		TookSeconds: time.Since(s.voice.began).Seconds(),
 	}
 	r.OK = audit.Clean() && !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })

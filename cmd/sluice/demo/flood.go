@@ -35,6 +35,12 @@ func (p pace) gap(since time.Duration) time.Duration {
 	return time.Duration(float64(time.Second) / (p.rate * share))
 }
 
+// takes is how long so many requests take where the API keeps up.
+func (p pace) takes(requests int) time.Duration {
+	full := time.Duration(float64(requests) / p.rate * float64(time.Second))
+	return full + time.Duration(float64(p.ramp)*(1-rampStart)/2) // what the ramp costs
+}
+
 // crowd sends asks as many buyers do: each when it is due, whether or not others are still waiting for their answers.
 type crowd struct {
 	client  *client

@@ -24,6 +24,14 @@ type history struct {
 	weak      int      // 202s that promised less than fsync
 	strange   []string // answers that no buyer should get
 	odd       int      // how many of those there were
+
+	quietUntil   time.Time       // from then on units may have come free, or people have left; zero: not yet known
+	ends         map[string]*end // by order
+	payments     map[string]int  // answers to the provider, by outcome or code
+	toldTwice    int             // webhooks that repeated one under the same webhook-id
+	otherAnswers []string        // orders of which a repeated webhook was answered differently
+	waiters      int             // who joined the waitlist
+	leavers      int             // of them who left again
 }
 
 // memory is what one buyer remembers.
@@ -32,10 +40,11 @@ type memory struct {
 	named    []string // named by a 409 already-ordered, each once
 	soldOut  bool     // was told so
 	openKeys []int    // of abandoned requests that have no answer yet
+	stay     stay     // in the waitlist
 }
 
 func newHistory(buyers int) *history {
-	return &history{buyers: make([]memory, buyers), codes: map[string]int{}}
+	return &history{buyers: make([]memory, buyers), codes: map[string]int{}, ends: map[string]*end{}, payments: map[string]int{}}
 }
 
 // sent counts a request, again says that it repeats one that got no answer.

@@ -3,6 +3,7 @@ package demo
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"time"
 
 	"sluice/pipeline"
 )
@@ -14,17 +15,25 @@ const (
 	minStock    = 10        // with fewer there is hardly a moment in which a worker holds orders
 	minRate     = 100       // requests per second
 	maxRate     = 50_000    // more than one machine sends
+	// paySlack is the time to pay that is left after the rush, on a machine that keeps up with it, and payPerUnit what each
+	// unit adds to it: for those who join the waitlist, and for the payments.
+	paySlack     = 5 * time.Second
+	payPerUnit   = 2 * time.Millisecond
+	maxPayWithin = 24 * time.Hour
 	// requestsPerBuyer is the least: the first request of each, and as many again for retries and duplicates.
 	requestsPerBuyer = 2
 )
 
 // Options say how large the sale is. Zero values get the defaults.
 type Options struct {
-	Requests int    // HTTP requests in all; default 20,000
-	Buyers   int    // default two fifths of Requests
-	Stock    int    // units, one per buyer; default 1,000, at most Buyers, so that it sells out
-	Rate     int    // requests per second at most; default 4,000
-	Seed     uint64 // of everything random; default: a new one each time
+	Requests int // HTTP requests in all; default 20,000
+	Buyers   int // default two fifths of Requests
+	Stock    int // units, one per buyer; default 1,000, at most Buyers, so that it sells out
+	Rate     int // requests per second at most; default 4,000
+	// PayWithin is how long buyers have to pay. The rush must be over by then. Default: as long as the rush should take, and
+	// some seconds besides (paySlack).
+	PayWithin time.Duration
+	Seed      uint64 // of everything random; default: a new one each time
 }
 
 // WithDefaults fills in what is not set.
@@ -43,6 +52,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Seed == 0 {
 		o.Seed = newSeed()
+	}
+	if o.PayWithin == 0 && o.Requests > 0 && o.Rate > 0 {
+		o.PayWithin = (newPace(o.Requests, o.Rate).takes(o.Requests) + paySlack + time.Duration(o.Stock)*payPerUnit).Round(time.Second)
 	}
 	return o
 }
@@ -66,6 +78,8 @@ func (o Options) Validate() error {
 			o.Buyers, o.Stock, o.Requests/requestsPerBuyer)
 	case o.Rate < minRate || o.Rate > maxRate:
 		return pipeline.Errorf(pipeline.KindInvalid, "--rate %d: use %d to %d requests per second", o.Rate, minRate, maxRate)
+	case o.PayWithin < time.Second || o.PayWithin > maxPayWithin:
+		return pipeline.Errorf(pipeline.KindInvalid, "--pay-within %s: use 1s to %s", o.PayWithin, maxPayWithin)
 	}
 	return nil
 }

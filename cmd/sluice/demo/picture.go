@@ -21,6 +21,13 @@ func (s *show) queue(ctx context.Context) (length, pending int64, err error) {
 	return events.Val(), held.Val().Count, nil
 }
 
+// unitsLeft is what Redis still has for sale.
+func (s *show) unitsLeft(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	return s.redis.HGet(ctx, pipeline.DefaultKeys.Sale(s.sale.Partitions[0], saleID), "stock").Int()
+}
+
 // stream is where the sale's events are: it is placed on one partition.
 func (s *show) stream() string { return pipeline.DefaultKeys.Orders(s.sale.Partitions[0]) }
 

@@ -12,7 +12,7 @@ func randomOptions(r *rand.Rand) Options {
 	o := Options{Requests: minRequests + r.IntN(5000), Rate: 4000, Seed: r.Uint64()}
 	o.Buyers = minStock + r.IntN(o.Requests/requestsPerBuyer-minStock+1)
 	o.Stock = minStock + r.IntN(o.Buyers-minStock+1)
-	return o
+	return o.WithDefaults()
 }
 
 func TestPlanIsWhole(t *testing.T) {
@@ -102,12 +102,18 @@ func TestPace(t *testing.T) {
 		if at < test.least || at > test.most {
 			t.Errorf("%d requests at %d/s take %s, want %s to %s", test.requests, test.rate, at, test.least, test.most)
 		}
+		if expected := p.takes(test.requests); (expected - at).Abs() > at/5 {
+			t.Errorf("%d requests at %d/s take %s, expected were %s", test.requests, test.rate, at, expected)
+		}
 	}
 }
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	o := Options{}.WithDefaults()
+	if o.PayWithin < 10*time.Second || o.PayWithin > 15*time.Second {
+		t.Errorf("buyers have %s to pay, want the length of the rush and 7 s", o.PayWithin)
+	}
 	if o.Requests != 20_000 || o.Buyers != 8000 || o.Stock != 1000 || o.Seed == 0 {
 		t.Errorf("got %+v, want the sale of the manual", o)
 	}
@@ -117,6 +123,7 @@ func TestOptions(t *testing.T) {
 	for _, wrong := range []Options{
 		{Requests: 199}, {Requests: 1_000_001}, {Stock: 9}, {Stock: 8001}, {Buyers: 999}, {Buyers: 10_001}, {Rate: 99}, {Rate: 50_001},
 		{Requests: -1}, {Buyers: -1}, {Stock: -1}, {Rate: -1},
+		{PayWithin: -time.Second}, {PayWithin: 999 * time.Millisecond}, {PayWithin: 25 * time.Hour},
 	} {
 		if err := wrong.WithDefaults().Validate(); err == nil {
 			t.Errorf("%+v is accepted", wrong)

@@ -16,12 +16,11 @@ type row struct {
 	UserID      string
 	Quantity    int
 	Status      string
+	PaymentID   string // empty: not paid
+	Sequence    int64  // Redis' counter of accepts, after this one
 	AcceptedAt  time.Time
 	PersistedAt time.Time
 }
-
-// live reports whether the order holds its unit. The demo ends before anything could be paid or expire.
-func (r *row) live() bool { return r.Status == "awaiting_payment" }
 
 // ledger reads the orders with a query of the demo's own, over a connection of its own: if the pipeline's code were wrong
 // about what is there, this would not be.
@@ -48,7 +47,8 @@ func (l *ledger) rows(ctx context.Context) ([]row, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, err := l.conn.Query(ctx, `
-		select id::text, user_id, quantity, status, accepted_at, persisted_at from orders where sale_id = $1`, l.saleID)
+		select id::text, user_id, quantity, status, coalesce(payment_id, ''), sequence, accepted_at, persisted_at
+		from orders where sale_id = $1`, l.saleID)
 	if err != nil {
 		return nil, err
 	}

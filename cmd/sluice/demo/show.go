@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	saleID      = "demo"
-	workers     = 2                       // so that one can take over from the other
-	opensIn     = 1500 * time.Millisecond // time for the early ones to come too early
-	saleLasts   = time.Hour
-	paymentTime = 15 * time.Minute // longer than any demo: nothing expires
-	drainLimit  = 30 * time.Second
-	earlyRate   = 1000 // requests per second before and after the rush
-	actor       = "demo"
+	saleID     = "demo"
+	workers    = 2                       // so that one can take over from the other
+	opensIn    = 1500 * time.Millisecond // time for the early ones to come too early
+	saleLasts  = time.Hour
+	drainLimit = 30 * time.Second
+	earlyRate  = 1000 // requests per second before and after the rush
+	actor      = "demo"
 )
 
 // show is one run of the demo, act by act.
@@ -42,18 +41,22 @@ type show struct {
 	redis     redis.UniversalClient
 	store     *db.Store
 	ledger    *ledger
+	look      *ledger // for the picture that moves: a connection serves one at a time
 	publisher *pipeline.Publisher
 	client    *client
 	crowd     *crowd
+	provider  *provider
+	forger    *provider // does not have the secret
 	sale      *pipeline.Sale
 
 	rushOver chan struct{}
 	rushTook time.Duration
 	accident *Accident
 
-	mu      sync.Mutex // protects the two below, which the members' logs fill
-	taken   []takenOver
-	serious []string
+	mu         sync.Mutex  // protects the rest
+	taken      []takenOver // by the members' logs, as the next one
+	serious    []string
+	killedWith []string // orders in the hands of the worker when it died
 }
 
 func newShow(o Options, out io.Writer) *show {
@@ -66,8 +69,9 @@ func (s *show) open(ctx context.Context) (err error) {
 		"servers":  "Starting a private Redis (every write fsynced) and a private Postgres",
 		"programs": fmt.Sprintf("Starting the API and %d workers, each a process of its own", workers),
 	}
+	secret := newSecret()
 	s.crew, err = crew.Start(ctx, crew.Options{
-		Workers: workers, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: environ(), Hear: s.hear,
+		Workers: workers, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(environ(), "PAYMENT_WEBHOOK_SECRET="+secret), Hear: s.hear,
 	}, func(step string) {
 		if text := steps[step]; text != "" {
 			s.voice.chapterf("%s", text)
@@ -85,9 +89,18 @@ func (s *show) open(ctx context.Context) (err error) {
 	if s.ledger, err = openLedger(ctx, s.crew.Config.DatabaseURL, saleID); err != nil {
 		return err
 	}
-	s.publisher = pipeline.NewPublisher(s.redis, pipeline.DefaultKeys, s.store, s.crew.Config.Partitions, slog.New(slog.DiscardHandler))
+	if s.look, err = openLedger(ctx, s.crew.Config.DatabaseURL, saleID); err != nil {
+		return err
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	if err := pipeline.EnsureVerified(ctx, s.redis, pipeline.DefaultKeys, s.store, s.crew.Config.Partitions, quiet); err != nil {
+		return err
+	}
+	s.publisher = pipeline.NewPublisher(s.redis, pipeline.DefaultKeys, s.store, s.crew.Config.Partitions, quiet)
 	s.client = newClient(s.crew.API.URL(), saleID)
 	s.crowd = &crowd{s.client, s.history}
+	webhooks := s.crew.API.URL() + "/v1/webhooks/payments"
+	s.provider, s.forger = &provider{s.client, webhooks, secret}, &provider{s.client, webhooks, newSecret()}
 	s.voice.notef("API at %s, workers %d and %d", s.crew.API.URL(), s.crew.Workers[0].PID(), s.crew.Workers[1].PID())
 	return nil
 }
@@ -107,8 +120,10 @@ func (s *show) close(ctx context.Context) error {
 	if s.client != nil {
 		s.client.close()
 	}
-	if s.ledger != nil {
-		s.ledger.close()
+	for _, l := range []*ledger{s.ledger, s.look} {
+		if l != nil {
+			l.close()
+		}
 	}
 	if s.store != nil {
 		s.store.Close()

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sluice/lock"
+)
+
+// lockTTL is the lease of every contestant's locks: nobody renews or loses one during a round.
+const lockTTL = 15 * time.Second
+
+// benchLocks measures package lock against a raw SET NX PX with compare-and-delete and against other libraries, on the same
+// server, which writes nothing to disk meanwhile; and what the worker's batch lock costs.
+func benchLocks(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
+	d, err := newDuel(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range []func(context.Context) ([]Result, error){d.pairs, d.handOvers, d.batches} {
+		var more []Result
+		if more, err = part(ctx); err != nil {
+			break
+		}
+		results = append(results, more...)
+	}
+	if err = errors.Join(err, d.close(ctx)); err != nil {
+		return nil, err
+	}
+	cost, err := benchWorkerLocks(ctx, s)
+	return append(results, cost), err
+}
+
+// pairs locks and unlocks, each goroutine a lock of its own.
+func (d *duel) pairs(ctx context.Context) ([]Result, error) {
+	var results []Result
+	for _, n := range []int{16, 128} {
+		c := contest{name: fmt.Sprintf("locks-%d", n), title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1}
+		for _, r := range d.rivals {
+			c.contestants = append(c.contestants, contestant{name: r.name, run: func(ctx context.Context) (Work, error) {
+				return d.during(ctx, n, func(ctx context.Context, i int) error {
+					unlock, err := r.lock(ctx, fmt.Sprintf("{p%02d}:pair:%d", i, i))
+					if err != nil {
+						return err
+					}
+					return unlock(ctx)
+				})
+			}})
+		}
+		for i := 1; i < len(c.contestants); i++ {
+			c.pairings = append(c.pairings, pairing{c.contestants[i].name + " / raw", i, 0})
+		}
+		r, err := c.hold(ctx, d.site)
+		if err != nil {
+			return nil, err
+		}
+		r.reach("ours / raw", r.Ratios[0].Median, 0.85, true)
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// during repeats something from n goroutines for the length of a round.
+func (d *duel) during(ctx context.Context, n int, once func(ctx context.Context, i int) error) (Work, error) {
+	counts, errs := make([]int64, n), make([]error, n)
+	began := time.Now()
+	end := began.Add(d.site.opts.length(1))
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			for time.Now().Before(end) && errs[i] == nil {
+				errs[i] = once(ctx, i)
+				counts[i]++
+			}
+		})
+	}
+	running.Wait()
+	var w Work
+	for _, count := range counts {
+		w.Count += count
+	}
+	w.Took = time.Since(began)
+	return w, errors.Join(errs...)
+}
+
+const lockBatch = 100
+
+// batches takes a hundred locks at once, against one after the other.
+func (d *duel) batches(ctx context.Context) ([]Result, error) {
+	keys := make([]string, lockBatch)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("{p00}:batch:%d", i)
+	}
+	counted := func(w Work, err error) (Work, error) { w.Count *= lockBatch; return w, err }
+	c := contest{
+		name: "locks-batch", title: fmt.Sprintf("Batches of %d locks, taken and freed by one goroutine", lockBatch), unit: "locks",
+		contestants: []contestant{
+			{name: "TryLockMany", run: func(ctx context.Context) (Work, error) {
+				return counted(d.during(ctx, 1, func(ctx context.Context, _ int) error {
+					batch, err := d.ours.TryLockMany(ctx, keys, lock.AllOrNone)
+					if err == nil && !batch.Held[0] {
+						err = errors.New("the batch was busy")
+					}
+					return errors.Join(err, d.ours.UnlockMany(ctx, keys, batch.Token))
+				}))
+			}},
+			{name: "one after the other", run: func(ctx context.Context) (Work, error) {
+				return counted(d.during(ctx, 1, func(ctx context.Context, _ int) error { return d.oneByOne(ctx, keys) }))
+			}},
+		},
+		pairings: []pairing{{"TryLockMany / one after the other", 0, 1}},
+	}
+	r, err := c.hold(ctx, d.site)
+	if err != nil {
+		return nil, err
+	}
+	r.Notes = append(r.Notes, "a batch is 2 round trips: one to take it, one to free it")
+	r.reach("batch / sequential", r.Ratios[0].Median, 25, true)
+	return []Result{r}, nil
+}
+
+func (d *duel) oneByOne(ctx context.Context, keys []string) error {
+	holds := make([]lock.Hold, 0, len(keys))
+	for _, key := range keys {
+		h, err := d.ours.Mutex(key + ":m").TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		holds = append(holds, h)
+	}
+	for _, h := range holds {
+		if err := h.Unlock(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reach tells a figure beside the one that was asked for, and says when it falls short.
+func (r *Result) reach(what string, got, want float64, atLeast bool) {
+	word, sign := "reached", "at least"
+	if !atLeast {
+		sign = "at most"
+	}
+	if atLeast && got < want || !atLeast && got > want {
+		word = "FALLS SHORT"
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("%s: %.2f, wanted %s %.2f: %s", what, got, sign, want, word))
+}

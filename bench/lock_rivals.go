@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"sluice/lock"
+)
+
+// rival is one way to lock. lock waits until it has it, and returns how to unlock.
+type rival struct {
+	name string
+	lock func(ctx context.Context, key string) (unlock func(context.Context) error, err error)
+}
+
+// duel is all of them on one server.
+type duel struct {
+	site    *Site
+	rdb     *redis.Client
+	ours    *lock.Client
+	rueidis rueidislock.Locker
+	rivals  []rival // raw first, ours second
+}
+
+// lockConnections is enough that nobody waits for one.
+const lockConnections = 150
+
+// retryEvery is how often those ask that poll; shorter than any of them does by itself.
+const retryEvery = time.Millisecond
+
+func newDuel(ctx context.Context, s *Site) (*duel, error) {
+	options, err := redis.ParseURL(s.servers.Redis.URL())
+	if err != nil {
+		return nil, err
+	}
+	options.PoolSize = lockConnections
+	d := &duel{site: s, rdb: redis.NewClient(options)}
+	d.ours = lock.New(d.rdb, lock.WithTTL(lockTTL))
+	if err := s.desk.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
+		return nil, errors.Join(err, d.rdb.Close())
+	}
+	d.rueidis, err = rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{options.Addr}, DialCtxFn: dialUnix},
+		KeyMajority:  1, KeyValidity: lockTTL,
+	})
+	if err != nil {
+		return nil, errors.Join(err, d.close(ctx))
+	}
+	d.rivals = []rival{
+		{"raw SET NX PX + delete", d.raw},
+		{"ours", ofOurs(d.ours.Mutex)},
+		{"ours, fair", ofOurs(d.ours.FairMutex)},
+		{"bsm/redislock", d.redislock(redislock.New(d.rdb))},
+		{"go-redsync/redsync", redsyncLock(redsync.New(goredis.NewPool(d.rdb)))},
+		{"rueidislock", d.rueidislock},
+	}
+	return d, nil
+}
+
+func (d *duel) close(ctx context.Context) error {
+	if d.rueidis != nil {
+		d.rueidis.Close()
+	}
+	return errors.Join(d.ours.Close(), d.rdb.Close(), d.site.desk.ConfigSet(ctx, "appendonly", "yes").Err(), d.site.awaitRewrite(ctx))
+}
+
+var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+func (d *duel) raw(ctx context.Context, key string) (func(context.Context) error, error) {
+	token := uuid.NewString()
+	for {
+		ok, err := d.rdb.SetNX(ctx, key+":raw", token, lockTTL).Result()
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return func(ctx context.Context) error {
+				return compareAndDelete.Run(ctx, d.rdb, []string{key + ":raw"}, token).Err()
+			}, nil
+		}
+		time.Sleep(retryEvery)
+	}
+}
+
+func ofOurs(mutex func(string) lock.Mutex) func(context.Context, string) (func(context.Context) error, error) {
+	return func(ctx context.Context, key string) (func(context.Context) error, error) {
+		h, err := mutex(key).Lock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return h.Unlock, nil
+	}
+}
+
+func (d *duel) redislock(c *redislock.Client) func(context.Context, string) (func(context.Context) error, error) {
+	return func(ctx context.Context, key string) (func(context.Context) error, error) {
+		l, err := c.Obtain(ctx, key+":bsm", lockTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)})
+		if err != nil {
+			return nil, err
+		}
+		return l.Release, nil
+	}
+}
+
+func redsyncLock(r *redsync.Redsync) func(context.Context, string) (func(context.Context) error, error) {
+	return func(ctx context.Context, key string) (func(context.Context) error, error) {
+		m := r.NewMutex(key+":redsync", redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30), redsync.WithRetryDelay(retryEvery))
+		if err := m.LockContext(ctx); err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			_, err := m.UnlockContext(ctx)
+			return err
+		}, nil
+	}
+}
+
+func (d *duel) rueidislock(ctx context.Context, key string) (func(context.Context) error, error) {
+	_, unlock, err := d.rueidis.WithContext(ctx, key+":rueidis")
+	return func(context.Context) error { unlock(); return nil }, err
+}

@@ -1,0 +1,43 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// runLimit bounds the whole run: a minute of faults, and patience for what comes before and after.
+const runLimit = 6 * time.Minute
+
+// TestChaos is the short run: every kind of fault at least once in a minute, and nothing lost, sold twice or leaked.
+// CHAOS_SEED repeats a plan.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	o := Options{Duration: time.Minute}
+	if text := os.Getenv("CHAOS_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("CHAOS_SEED: %v", err)
+		}
+		o.Seed = seed
+	}
+	o = o.WithDefaults()
+	t.Logf("CHAOS_SEED=%d", o.Seed)
+	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+	defer cancel()
+	r, err := Run(ctx, o, t.Output())
+	if err != nil {
+		t.Fatalf("seed %d: %v", o.Seed, err)
+	}
+	var text bytes.Buffer
+	if err := r.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + text.String())
+	if !r.OK {
+		t.Errorf("seed %d: something is wrong, see above", o.Seed)
+	}
+}

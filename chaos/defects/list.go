@@ -1,0 +1,115 @@
+package main
+
+// defect is one way in which the product could be wrong.
+type defect struct {
+	name  string
+	edits []edit
+	// harmless says why nothing can go wrong all the same: then the run must be fine. Empty for those that it must catch.
+	harmless string
+	// caughtBy is the test that catches what a chaos run does not, or not every time. It is run in the place of one.
+	caughtBy *test
+}
+
+// test names a test and where it is.
+type test struct{ folder, name string }
+
+// edit replaces the only occurrence of old in a file.
+type edit struct{ file, old, new string }
+
+var defects = []defect{
+	{name: "ack-before-persist", edits: []edit{{
+		"pipeline/consume.go",
+		"	result, err := w.persist(ctx, generation, locked)\n",
+		"	w.settle(ctx, locked)\n	result, err := w.persist(ctx, generation, locked)\n",
+	}}},
+	{name: "ack-what-others-locked", edits: []edit{{
+		"pipeline/consume.go",
+		"	w.finish(ctx, result.done)\n	buried, buryErr",
+		"	if err == nil {\n		for _, e := range events {\n			result.done = append(result.done, lockedEvent{Event: e})\n		}\n	}\n	w.finish(ctx, result.done)\n	buried, buryErr",
+	}}},
+	{name: "no-claim", edits: []edit{{
+		"pipeline/worker.go",
+		"	running.Go(func() { w.reclaimLoop(ctx) })\n",
+		"",
+	}}},
+	{name: "group-from-the-end", edits: []edit{{
+		"pipeline/worker.go",
+		`w.keys.Orders(p), Group, "0")`,
+		`w.keys.Orders(p), Group, "$")`,
+	}}, caughtBy: &test{"./pipeline", "TestGroupLost"}},
+	{name: "no-locks", edits: []edit{{
+		"pipeline/persist.go",
+		"		case batch.Held[i]:\n",
+		"		default:\n",
+	}}, harmless: "the lock saves double work; what makes a second pass harmless is the insert"},
+	{name: "redelivery-counted-again", edits: []edit{{
+		"db/persist.go",
+		"from (select sale_id, sum(quantity) as units from inserted group by sale_id) added",
+		"from (select sale_id, sum(quantity) as units from input group by sale_id) added",
+	}}},
+	{name: "no-slot-check-in-admit", edits: []edit{{
+		"lua/admit.lua",
+		"    slot_of[users[i]] = slot\n",
+		"    slot_of[users[i]] = nil\n",
+	}}},
+	{name: "no-slot-check-in-release", edits: []edit{{
+		"lua/release.lua",
+		"    elseif order == order_id then\n",
+		"    elseif order then\n",
+	}}},
+	{name: "letter-without-release", edits: []edit{{
+		"db/bury.go",
+		"	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)\n",
+		"",
+	}}},
+	{name: "refused-without-letter", edits: []edit{{
+		"pipeline/dead_letter.go",
+		"		if err := w.bury(ctx, entries, r); err != nil {\n			return buried, err\n		}\n",
+		"",
+	}}},
+	{name: "nothing-was-lost", edits: []edit{{
+		"pipeline/verify.go",
+		"		if why := holds.behind(m); why != \"\" {\n			found",
+		"		if why := holds.behind(m); false {\n			found",
+	}}},
+	{name: "no-watermark", edits: []edit{{
+		"pipeline/verify.go",
+		"	case h.accepted < m.Accepted:\n		return \"accepts\"\n",
+		"",
+	}}},
+	{name: "no-trust-in-admit", edits: []edit{{
+		"lua/admit.lua",
+		"local known = verified == server or (mode == 'again' and verified == 'reopening:' .. server)\n",
+		"local known = true\n",
+	}}},
+	{name: "rebuild-forgets-postgres", edits: []edit{{
+		"pipeline/rebuild.go",
+		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
+		"	c.stock = sale.ShareOf(p, sale.Total)\n",
+	}}},
+	{name: "rebuild-forgets-the-stream", edits: []edit{{
+		"pipeline/rebuild.go",
+		"	for _, e := range events {\n		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {\n",
+		"	for _, e := range events {\n		if true {\n",
+	}}, caughtBy: &test{"./pipeline", "TestAnOlderStateIsRebuilt"}},
+	{name: "no-generation", edits: []edit{{
+		"db/persist.go",
+		"	select from join_generation() as number where number = $9\n",
+		"	select from join_generation() as number where number = $9 or true\n",
+	}}, caughtBy: &test{"./db", "TestAStaleGenerationPersistsNothing"}},
+	{name: "no-witness", edits: []edit{{
+		"pipeline/verify.go",
+		"	for _, witness := range v.witnesses {\n",
+		"	for _, witness := range v.witnesses[:0] {\n",
+	}}},
+	{name: "no-giver-of-numbers", edits: []edit{{
+		"lua/lease.lua",
+		"if redis.call('GET', giver) ~= server or redis.call('EXISTS', counter) == 0 then\n",
+		"if redis.call('EXISTS', counter) == 0 then\n",
+	}}, caughtBy: &test{"./pipeline", "TestARestoredCounterRepeatsNoNumber"}},
+	{name: "stale-not-shown-again", edits: []edit{{
+		"pipeline/stale.go",
+		"	for key, group := range bySaleAndPartition(events) {\n",
+		"	for key, group := range bySaleAndPartition(events[:0]) {\n",
+	}}},
+}

@@ -1,0 +1,57 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The bounds of a run, and why.
+const (
+	minDuration = 60 * time.Second // below, not every kind of fault has its turn
+	maxDuration = 2 * time.Hour    // the history is kept in memory, some 100 MB per hour
+	maxClients  = 512              // descriptors; the machine is busy long before
+	maxRate     = 50_000
+)
+
+// Options say what to run. Zero values get the defaults.
+type Options struct {
+	Duration time.Duration // how long faults are injected; 60 s
+	Seed     uint64        // of everything random; a new one when 0
+	Clients  int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
+	Rate     int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
+	Calm     bool          // no faults at all: what the sale does by itself
+	Lossless bool          // leave out the faults that take data from Redis
+}
+
+// WithDefaults fills in what is not set.
+func (o Options) WithDefaults() Options {
+	if o.Duration == 0 {
+		o.Duration = time.Minute
+	}
+	for o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	if o.Clients == 0 {
+		o.Clients = 128
+	}
+	if o.Rate == 0 {
+		o.Rate = 2400
+	}
+	return o
+}
+
+// Validate returns every broken rule at once.
+func (o Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Duration <= maxDuration && (o.Calm || o.Duration >= minDuration), "a run of %s: use %s to %s", o.Duration, minDuration, maxDuration)
+	check(o.Clients >= 1 && o.Clients <= maxClients, "%d clients: use 1 to %d", o.Clients, maxClients)
+	check(o.Rate >= 1 && o.Rate <= maxRate, "%d requests per second: use 1 to %d", o.Rate, maxRate)
+	return errors.Join(errs...)
+}

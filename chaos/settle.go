@@ -1,0 +1,77 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sluice/pipeline"
+)
+
+const (
+	// settleLimit bounds how long the end may take once nothing is broken any more. What is promised is 20 s for a dead
+	// worker's orders; a machine of two cores with a backlog of a minute needs longer.
+	settleLimit = 2 * time.Minute
+	settleEvery = 100 * time.Millisecond
+)
+
+// heal ends whatever is still wrong with the network.
+func (s *stage) heal() {
+	for _, link := range s.cast.links {
+		link.Heal()
+		link.Thaw()
+		link.Slow(0)
+		link.KeepReplies()
+	}
+}
+
+// settle waits until every process runs and nothing is left to do.
+func (s *stage) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	began := time.Now()
+	for {
+		left, err := s.left(ctx)
+		switch {
+		case err == nil && left == "":
+			s.settling = time.Since(began)
+			return
+		case ctx.Err() != nil:
+			s.unsettled = fmt.Sprintf("after %s: %s %s", settleLimit, left, wrong(err))
+			return
+		}
+		sleep(ctx, settleEvery)
+	}
+}
+
+// left tells what is still to be done, or "".
+func (s *stage) left(ctx context.Context) (string, error) {
+	for _, a := range s.cast.actors {
+		if _, err := a.running(ctx); err != nil {
+			return "", err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
+	defer cancel()
+	var length, pending int64
+	for p := range pipeline.Partition(partitions) {
+		stream := pipeline.DefaultKeys.Orders(p)
+		n, err := s.cast.rdb.XLen(ctx, stream).Result()
+		if err != nil {
+			return "", err
+		}
+		held, err := s.cast.rdb.XPending(ctx, stream, pipeline.Group).Result()
+		if err != nil {
+			return "", err
+		}
+		length, pending = length+n, pending+held.Count
+	}
+	var releases int64
+	if err := s.cast.pool.QueryRow(ctx, `select count(*) from releases where applied_at is null`).Scan(&releases); err != nil {
+		return "", err
+	}
+	if length == 0 && pending == 0 && releases == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%d events in the streams, %d of them pending, %d releases not applied", length, pending, releases), nil
+}

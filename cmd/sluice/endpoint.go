@@ -1,0 +1,194 @@
+package main
+
+import (
+	"strings"
+
+	"sluice/cmd/sluice/table"
+	"sluice/internal/process"
+	"sluice/internal/view"
+	"sluice/pipeline"
+	"sluice/webhook"
+)
+
+// endpointCmd groups what can be done with the receivers of events.
+type endpointCmd struct {
+	Add     endpointAdd     `cmd:"" help:"Register an endpoint, and show its secret this once."`
+	Ls      endpointList    `cmd:"" help:"List endpoints and how their deliveries stand."`
+	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint go on where it stopped."`
+	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
+	Remove  endpointRemove  `cmd:"" help:"Forget an endpoint and what it has not got."`
+	Test    endpointTest    `cmd:"" help:"Send a sluice.test event at once. Exit code 1 if it was not taken."`
+}
+
+type endpointAdd struct {
+	URL   string   `name:"url" required:"" placeholder:"URL" help:"Where events are sent: https, and not inside the network unless WEBHOOK_ALLOW_PRIVATE=true."`
+	Types []string `placeholder:"TYPE,..." help:"Which events: order.confirmed, order.paid, order.expired, order.cancelled, order.rejected, order.refund_due, sale.sold_out; default all."`
+}
+
+// Run registers the endpoint. What is wrong with it is told before any server is asked.
+func (c *endpointAdd) Run(a *app) error {
+	if err := webhook.ValidateTypes(c.Types); err != nil {
+		return err
+	}
+	return a.atDesk(func(desk *webhook.Desk) error {
+		e, err := desk.Add(a.ctx, actor(), c.URL, c.Types)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(view.NewEndpointWithSecret(&e))
+		}
+		sayf(a.out, "Endpoint %d is registered for %s. Its secret, which is not shown again:\n%s", e.ID, typesText(e.Types), e.Secret)
+		return nil
+	})
+}
+
+type endpointList struct{}
+
+// Run lists all endpoints: there are few.
+func (c *endpointList) Run(a *app) error {
+	return a.atDesk(func(desk *webhook.Desk) error {
+		list, err := desk.Endpoints(a.ctx)
+		if err != nil {
+			return err
+		}
+		views := view.NewEndpoints(list)
+		if a.json {
+			return a.printJSON(views)
+		}
+		if len(views) == 0 {
+			sayf(a.out, "No endpoints; nobody is told what becomes of orders.")
+			return nil
+		}
+		t := table.New("ID", "URL", "TYPES", "STATE", ">BACKLOG", ">MISSED", "DELIVERED", "TROUBLE")
+		for i := range list {
+			e := &list[i]
+			delivered := "never"
+			if !e.DeliveredAt.IsZero() {
+				delivered = shortTime(e.DeliveredAt)
+			}
+			t.Row(views[i].ID, e.URL, typesText(e.Types), views[i].State, e.Backlog, e.Missed, delivered, troubleText(e))
+		}
+		return t.Write(a.out, "")
+	})
+}
+
+func troubleText(e *webhook.Endpoint) string {
+	switch {
+	case e.Disabled():
+		return e.DisabledReason
+	case e.Attempts > 0:
+		return e.LastError + "; next attempt " + shortTime(e.NextAttemptAt)
+	default:
+		return ""
+	}
+}
+
+func typesText(types []string) string {
+	if len(types) == 0 {
+		return "all events"
+	}
+	return strings.Join(types, ",")
+}
+
+type endpointEnable struct {
+	ID       int64 `arg:"" help:"Id of the endpoint."`
+	SkipNext bool  `help:"Leave out the event that is next for it, because it can't be delivered."`
+}
+
+// Run enables the endpoint.
+func (c *endpointEnable) Run(a *app) error {
+	return a.changeEndpoint("goes on where it stopped", func(desk *webhook.Desk) (webhook.Endpoint, error) {
+		return desk.EnableEndpoint(a.ctx, actor(), c.ID, c.SkipNext)
+	})
+}
+
+type endpointDisable struct {
+	ID int64 `arg:"" help:"Id of the endpoint."`
+}
+
+// Run disables the endpoint.
+func (c *endpointDisable) Run(a *app) error {
+	return a.changeEndpoint("is disabled; events are kept for it for a week", func(desk *webhook.Desk) (webhook.Endpoint, error) {
+		return desk.DisableEndpoint(a.ctx, actor(), c.ID)
+	})
+}
+
+func (a *app) changeEndpoint(done string, change func(*webhook.Desk) (webhook.Endpoint, error)) error {
+	return a.atDesk(func(desk *webhook.Desk) error {
+		e, err := change(desk)
+		if err != nil {
+			return unknownEndpoint(err)
+		}
+		if a.json {
+			return a.printJSON(view.NewEndpoint(&e))
+		}
+		sayf(a.out, "Endpoint %d %s.", e.ID, done)
+		return nil
+	})
+}
+
+type endpointRemove struct {
+	ID int64 `arg:"" help:"Id of the endpoint."`
+}
+
+// Run removes the endpoint.
+func (c *endpointRemove) Run(a *app) error {
+	return a.atDesk(func(desk *webhook.Desk) error {
+		if err := desk.RemoveEndpoint(a.ctx, actor(), c.ID); err != nil {
+			return unknownEndpoint(err)
+		}
+		if a.json {
+			return a.printJSON(map[string]int64{"removed": c.ID})
+		}
+		sayf(a.out, "Endpoint %d is removed.", c.ID)
+		return nil
+	})
+}
+
+type endpointTest struct {
+	ID int64 `arg:"" help:"Id of the endpoint."`
+}
+
+// Run tests the endpoint.
+func (c *endpointTest) Run(a *app) error {
+	return a.atDesk(func(desk *webhook.Desk) error {
+		result, err := desk.Test(a.ctx, c.ID)
+		if err != nil {
+			return unknownEndpoint(err)
+		}
+		switch {
+		case a.json:
+			err = a.printJSON(view.NewDelivery(&result))
+		case result.Outcome == webhook.Delivered:
+			sayf(a.out, "Endpoint %d took the event: %d after %s.", c.ID, result.Status, age(result.Took))
+		default:
+			sayf(a.out, "Endpoint %d did not take the event: %s (after %s).", c.ID, table.Clean(result.Error), age(result.Took))
+		}
+		if err == nil && result.Outcome != webhook.Delivered {
+			return errFound
+		}
+		return err
+	})
+}
+
+// atDesk works with Postgres alone: events have nothing to do with Redis.
+func (a *app) atDesk(do func(*webhook.Desk) error) error {
+	defaults := commandDefaults()
+	defaults["REDIS_URL"] = "redis://not-needed"
+	cfg, err := a.settings.load(defaults)
+	if err != nil {
+		return err
+	}
+	s := &stores{cfg: cfg}
+	defer s.close()
+	if err := s.connectPostgres(a.ctx); err != nil {
+		return err
+	}
+	return do(webhook.NewDesk(s.postgres, process.WebhookPolicy(cfg)))
+}
+
+// unknownEndpoint is what to do about an endpoint that does not exist.
+func unknownEndpoint(err error) error {
+	return advise(err, pipeline.KindNotFound, "sluice endpoint ls shows them")
+}

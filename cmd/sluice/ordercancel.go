@@ -1,0 +1,56 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/google/uuid"
+
+	"sluice/internal/config"
+	"sluice/internal/process"
+	"sluice/pipeline"
+)
+
+type orderCancel struct {
+	Order  string `arg:"" help:"Id of the order (a UUID)."`
+	Sale   string `required:"" placeholder:"ID" help:"Id of the sale."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log; at most 1000 bytes."`
+}
+
+// Run cancels the order. One that is paid, or has ended in another way, stays as it is: exit code 1.
+func (c *orderCancel) Run(a *app) error {
+	id, err := uuid.Parse(c.Order)
+	if err != nil {
+		return usagef("%q is not an order id: those are UUIDs", oneLine(c.Order))
+	}
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	log := process.NewLogger(a.err, quietErrors(s.cfg))
+	lookup := pipeline.NewLookup(s.redis, s.keys, s.postgres)
+	canceller := pipeline.NewCanceller(lookup, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil))
+	order, err := canceller.CancelAs(a.ctx, c.Sale, id.String(), actor(), c.Reason)
+	switch {
+	case pipeline.KindOf(err) == pipeline.KindConflict:
+		sayf(a.err, "sluice: %s; nothing was changed", sentence(err)) // it was asked in time, and lost
+		return errFound
+	case err != nil:
+		return advise(err, pipeline.KindNotFound, "sluice order show tells whether it is still queued")
+	case a.json:
+		return a.printJSON(struct {
+			SaleID  string   `json:"sale_id"`
+			OrderID string   `json:"order_id"`
+			UserID  string   `json:"user_id"`
+			Row     *rowView `json:"row"`
+		}{order.SaleID, order.ID, order.UserID, viewRow(&order)})
+	}
+	sayf(a.out, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID, order.Quantity)
+	return nil
+}
+
+// quietErrors are the settings of a command that tells by itself what it did: only faults are logged besides.
+func quietErrors(cfg config.Config) config.Config {
+	cfg.LogLevel = max(cfg.LogLevel, slog.LevelError)
+	return cfg
+}

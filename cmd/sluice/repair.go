@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+
+	"sluice/cmd/sluice/table"
+	"sluice/internal/process"
+	"sluice/internal/view"
+	"sluice/pipeline"
+)
+
+// repair shows how what audits find wrong would be mended, or mends it. It ends with errFound when anything is wrong afterwards.
+func (c *auditCmd) repair(a *app, s *stores) error {
+	views, err := s.repairs(a, string(c.Sale), c.Apply)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = a.printJSON(views)
+	} else {
+		err = c.printRepairs(a, views)
+	}
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		if audit := lastAudit(&v); !audit.Clean {
+			return errFound
+		}
+	}
+	return nil
+}
+
+func lastAudit(v *view.Repair) *view.Audit {
+	if v.Left != nil {
+		return v.Left
+	}
+	return &v.Found
+}
+
+// repairs repairs one sale, or all. A sale that Redis does not hold is a finding, and a rebuild's to mend.
+func (s *stores) repairs(a *app, only string, apply bool) ([]view.Repair, error) {
+	log, metrics := process.NewLogger(a.err, s.cfg), pipeline.NewMetrics(nil)
+	repairer := pipeline.NewRepairer(s.postgres, pipeline.NewAuditor(s.redis, s.keys, s.postgres),
+		pipeline.NewVerifier(s.redis, s.keys, s.postgres, s.cfg.Partitions, metrics, log), metrics, log)
+	views := []view.Repair{}
+	err := s.oneOrEachSale(a.ctx, only, func(sale *pipeline.Sale) error {
+		v, err := repairOne(a.ctx, repairer, sale, apply)
+		views = append(views, v)
+		return err
+	})
+	return views, err
+}
+
+func repairOne(ctx context.Context, repairer *pipeline.Repairer, sale *pipeline.Sale, apply bool) (view.Repair, error) {
+	report, err := repairer.Repair(ctx, sale.ID, actor(), apply)
+	if pipeline.KindOf(err) == pipeline.KindNotLoaded {
+		return view.Repair{Found: view.LostSale(sale, sentence(err)+": see sluice rebuild"), Rebuilt: []pipeline.RebuildReport{}}, nil
+	}
+	if err != nil {
+		return view.Repair{}, err
+	}
+	return view.NewRepair(&report), nil
+}
+
+func (c *auditCmd) printRepairs(a *app, views []view.Repair) error {
+	audits := make([]view.Audit, len(views))
+	var rebuilt []pipeline.RebuildReport
+	var kept int64
+	for i, v := range views {
+		audits[i] = *lastAudit(&v)
+		rebuilt = append(rebuilt, v.Rebuilt...)
+		kept += v.Kept
+	}
+	if err := printAudits(a.out, audits, ""); err != nil {
+		return err
+	}
+	if len(rebuilt) == 0 {
+		sayf(a.out, "Nothing in Redis is to be mended.")
+		return nil
+	}
+	sayf(a.out, "")
+	if err := printRebuilds(a, rebuilt); err != nil {
+		return err
+	}
+	if kept > 0 {
+		sayf(a.out, "%s accepts that only their buyers' slots know of become the orders that their buyers were told of.", table.Number(kept))
+	}
+	if !c.Apply {
+		sayf(a.out, "Nothing was changed. --apply does it.")
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+	"sluice/webhook"
+)
+
+// endpointColumns leave out the secret. The backlog is the distance in positions: right but for gaps, and read at once.
+const endpointColumns = `e.id, e.url, e.types, e.created_at, e.disabled_at, e.disabled_reason,
+	greatest(0, coalesce((select max(position) from outbox), 0) - e.cursor), e.failing_since, e.attempts, e.next_attempt_at,
+	e.last_error, e.delivered_at, e.missed`
+
+// Endpoints returns all endpoints without their secrets, by id. There are at most webhook.MaxEndpoints.
+func (s *Store) Endpoints(ctx context.Context) ([]webhook.Endpoint, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select `+endpointColumns+` from endpoints e order by id`)
+	if err != nil {
+		return nil, wrap(err, "endpoints")
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) { return scanEndpoint(row) })
+	return list, wrap(err, "endpoints")
+}
+
+// Endpoint returns one endpoint with its secret, or a KindNotFound error.
+func (s *Store) Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select `+endpointColumns+`, e.secret from endpoints e where id = $1`, id)
+	if err != nil {
+		return webhook.Endpoint{}, wrap(err, "endpoint")
+	}
+	var secret string
+	e, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+		return scanEndpoint(row, &secret)
+	})
+	e.Secret = secret
+	return e, endpointError(err, id)
+}
+
+// AddEndpoint registers an endpoint: it gets what is committed from about now on. Errors: KindConflict when its URL is
+// registered already, or when there are webhook.MaxEndpoints.
+func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, types []string) (webhook.Endpoint, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	var e webhook.Endpoint
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// One registration at a time, or two could both be the last one that there is room for. What is read after the
+		// wait is read by another statement, and so is up to date.
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('sluice:endpoints', 0))`); err != nil {
+			return err
+		}
+		registered, known := 0, false
+		if err := tx.QueryRow(ctx, `select count(*), coalesce(bool_or(url = $1), false) from endpoints`, url).Scan(&registered, &known); err != nil {
+			return err
+		}
+		if known {
+			return pipeline.Errorf(pipeline.KindConflict, "an endpoint with this URL is registered; its secret can't be shown again: remove it first to get another")
+		}
+		if registered >= webhook.MaxEndpoints {
+			return pipeline.Errorf(pipeline.KindConflict, "%d endpoints are registered, and no more are allowed; remove one first", registered)
+		}
+		if types == nil {
+			types = []string{}
+		}
+		// Positions that were given out and not used do no harm: the cursor only has to be behind what comes.
+		rows, err := tx.Query(ctx, `
+			with e as (
+				insert into endpoints (url, secret, types, cursor)
+				select $1, $2, $3, case when is_called then last_value else 0 end from outbox_positions
+				returning *
+			), logged as (
+				insert into audit_log (actor, action, detail)
+				select $4, 'add-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'types', types) from e
+			)
+			select `+endpointColumns+` from e`, url, secret, types, actor)
+		if err != nil {
+			return err
+		}
+		e, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) { return scanEndpoint(row) })
+		return err
+	})
+	e.Secret = secret
+	return e, wrap(err, "add an endpoint")
+}
+
+// The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it changes
+// anything.
+const (
+	enableQuery = `
+with e as (
+	update endpoints e set disabled_at = null, disabled_reason = '', failing_since = null, attempts = 0, last_error = '',
+		next_attempt_at = now(), cursor = case when $3 then coalesce((
+			select min(position) from outbox o
+			where o.position > e.cursor and (cardinality(e.types) = 0 or o.type = any(e.types))
+		), e.cursor) else e.cursor end
+	where id = $1 and disabled_at is not null
+	returning *
+), logged as (
+	insert into audit_log (actor, action, detail)
+	select $2, 'enable-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'cursor', cursor, 'skip_next', $3::boolean) from e
+)
+select count(*) from e`
+	disableQuery = `
+with e as (
+	update endpoints set disabled_at = now(), disabled_reason = $3
+	where id = $1 and disabled_at is null
+	returning *
+), logged as (
+	insert into audit_log (actor, action, detail)
+	select $2, 'disable-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'reason', disabled_reason) from e
+)
+select count(*) from e`
+	removeQuery = `
+with e as (delete from endpoints where id = $1 returning *), logged as (
+	insert into audit_log (actor, action, detail)
+	select $2, 'remove-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'types', types, 'cursor', cursor) from e
+)
+select count(*) from e`
+)
+
+// EnableEndpoint lets a disabled endpoint go on where it stopped, or behind the event that is next for it. One that is enabled
+// stays as it is. Errors: KindNotFound.
+func (s *Store) EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (webhook.Endpoint, error) {
+	return s.changeEndpoint(ctx, enableQuery, id, actor, skipNext)
+}
+
+// DisableEndpoint stops deliveries, within some seconds. One that is disabled keeps its reason. Errors: KindNotFound.
+func (s *Store) DisableEndpoint(ctx context.Context, actor string, id int64) (webhook.Endpoint, error) {
+	return s.changeEndpoint(ctx, disableQuery, id, actor, "by "+actor)
+}
+
+func (s *Store) changeEndpoint(ctx context.Context, query string, id int64, actor string, with any) (webhook.Endpoint, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, query, id, actor, with); err != nil {
+		return webhook.Endpoint{}, wrap(err, "change an endpoint")
+	}
+	e, err := s.Endpoint(ctx, id)
+	e.Secret = ""
+	return e, err
+}
+
+// RemoveEndpoint forgets an endpoint and what it has not got. Errors: KindNotFound.
+func (s *Store) RemoveEndpoint(ctx context.Context, actor string, id int64) error {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	var removed int
+	err := s.pool.QueryRow(ctx, removeQuery, id, actor).Scan(&removed)
+	if err == nil && removed == 0 {
+		err = pgx.ErrNoRows
+	}
+	return endpointError(err, id)
+}
+
+func endpointError(err error, id int64) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return pipeline.Errorf(pipeline.KindNotFound, "there is no endpoint %d", id)
+	}
+	return wrap(err, "endpoint")
+}
+
+// scanEndpoint reads endpointColumns, and what the query selects after them.
+func scanEndpoint(row pgx.CollectableRow, more ...any) (webhook.Endpoint, error) {
+	var e webhook.Endpoint
+	var disabled, failing, delivered *time.Time
+	err := row.Scan(append([]any{&e.ID, &e.URL, &e.Types, &e.CreatedAt, &disabled, &e.DisabledReason, &e.Backlog, &failing,
+		&e.Attempts, &e.NextAttemptAt, &e.LastError, &delivered, &e.Missed}, more...)...)
+	e.CreatedAt, e.NextAttemptAt = e.CreatedAt.UTC(), e.NextAttemptAt.UTC()
+	e.DisabledAt, e.FailingSince, e.DeliveredAt = timeOrZero(disabled), timeOrZero(failing), timeOrZero(delivered)
+	return e, err
+}

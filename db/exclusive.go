@@ -1,0 +1,25 @@
+package db
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Exclusively runs do, unless somebody else runs under the same name: then it returns false at once. Postgres frees the
+// name when this process dies, or its connection. It is a lease for as long as the connection lasts, and no more: what do
+// writes must be safe against another who took over.
+//
+// The advisory lock belongs to a transaction, not to the session, so that it works behind a pooler.
+func (s *Store) Exclusively(ctx context.Context, name string, do func(context.Context) error) (ran bool, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// The transaction idles while do works.
+		const lock = `select set_config('idle_in_transaction_session_timeout', '0', true) is not null
+			and pg_try_advisory_xact_lock(hashtextextended('sluice:' || $1, 0))`
+		if err := tx.QueryRow(ctx, lock, name).Scan(&ran); err != nil || !ran {
+			return err
+		}
+		return do(ctx)
+	})
+	return ran, wrap(err, "run "+name)
+}

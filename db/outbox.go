@@ -1,0 +1,201 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"sluice/webhook"
+)
+
+// SequenceEvents gives positions to up to limit committed events and returns how many got one; 0 also when another process
+// is doing it (00010_outbox.sql says how).
+func (s *Store) SequenceEvents(ctx context.Context, limit int) (int, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	var given int
+	err := s.pool.QueryRow(ctx, `select sequence_outbox($1)`, limit).Scan(&given)
+	return given, wrap(err, "sequence events")
+}
+
+// nextEventsQuery relies on outbox_position_key.
+const nextEventsQuery = `
+select position, event_id::text, type, sale_id, coalesce(order_id::text, ''), created_at,
+	case when coalesce(cardinality($2::text[]), 0) = 0 or type = any($2) then data::text end
+from outbox
+where position > $1
+order by position limit $3`
+
+// NextEvents returns up to limit events behind a position, in the order of positions. Those of a type that is not among
+// types, unless that is empty, come without data.
+func (s *Store) NextEvents(ctx context.Context, after int64, types []string, limit int) ([]webhook.Event, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, nextEventsQuery, after, types, limit)
+	if err != nil {
+		return nil, wrap(err, "next events")
+	}
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Event, error) {
+		var e webhook.Event
+		var data *string
+		err := row.Scan(&e.Position, &e.ID, &e.Type, &e.SaleID, &e.OrderID, &e.CreatedAt, &data)
+		if data != nil {
+			e.Data = []byte(*data)
+		}
+		return e, err
+	})
+	return events, wrap(err, "next events")
+}
+
+// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is left to it.
+const claimQuery = `
+with due as (
+	select id from endpoints e
+	where disabled_at is null and next_attempt_at <= now() and (leased_until is null or leased_until <= now())
+		and exists (select from outbox o where o.position > e.cursor)
+	order by next_attempt_at
+	limit $1
+	for no key update skip locked
+)
+update endpoints e set lease = $2::text::uuid, leased_until = now() + $3
+from due
+where e.id = due.id
+returning e.id, e.url, e.secret, e.types, e.attempts, e.cursor`
+
+// ClaimEndpoints claims up to limit endpoints that have events to get, are due and not claimed, for so long.
+func (s *Store) ClaimEndpoints(ctx context.Context, limit int, lease time.Duration) ([]webhook.Claim, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	token := uuid.NewString()
+	rows, err := s.pool.Query(ctx, claimQuery, limit, token, lease)
+	if err != nil {
+		return nil, wrap(err, "claim endpoints")
+	}
+	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Claim, error) {
+		c := webhook.Claim{Lease: token}
+		err := row.Scan(&c.ID, &c.URL, &c.Secret, &c.Types, &c.Attempts, &c.Cursor)
+		return c, err
+	})
+	return claims, wrap(err, "claim endpoints")
+}
+
+// advanceQuery moves the cursor on condition of the lease. An endpoint that was disabled meanwhile keeps what it got.
+const advanceQuery = `
+update endpoints set cursor = greatest(cursor, $3),
+	delivered_at = case when $4 then now() else delivered_at end,
+	failing_since = case when not $4 then failing_since end,
+	attempts = case when $4 then 0 else attempts end,
+	last_error = case when $4 then '' else last_error end,
+	lease = case when $5 > interval '0' then lease end,
+	leased_until = case when $5 > interval '0' then now() + $5 end
+where id = $1 and lease = $2::text::uuid
+returning disabled_at is null`
+
+// Advance notes what was delivered, and prolongs the claim or gives it up. It returns false when the claim is lost, and when
+// the endpoint was disabled or removed.
+func (s *Store) Advance(ctx context.Context, c *webhook.Claim, p webhook.Progress) (bool, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, advanceQuery, c.ID, c.Lease, p.Cursor, p.Delivered, p.Lease)
+	if err != nil {
+		return false, wrap(err, "note deliveries")
+	}
+	kept, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+	return len(kept) == 1 && kept[0], wrap(err, "note deliveries")
+}
+
+// failQuery notes a failure on condition of the lease, and disables an endpoint that is gone or has failed for too long.
+const failQuery = `
+with held as (
+	select id, case when $4 then now() else coalesce(failing_since, now()) end as since, disabled_at is null as enabled
+	from endpoints where id = $1 and lease = $2::text::uuid
+	for no key update
+), judged as (
+	select id, since, case
+		when not enabled then ''
+		when $6 then $5
+		when since <= now() - $9::interval then 'deliveries failed since ' || event_time(since) || '; the last error: ' || $5
+		else '' end as reason
+	from held
+)
+update endpoints e set cursor = greatest(e.cursor, $3),
+	delivered_at = case when $4 then now() else e.delivered_at end,
+	failing_since = j.since, attempts = $7, last_error = $5, next_attempt_at = now() + $8,
+	disabled_at = case when j.reason <> '' then now() else e.disabled_at end,
+	disabled_reason = case when j.reason <> '' then j.reason else e.disabled_reason end,
+	lease = null, leased_until = null
+from judged j
+where e.id = j.id
+returning j.reason`
+
+// Fail notes what was delivered and then a failure, and gives the claim up. It returns why the endpoint is disabled now, if
+// this did it. Nothing happens when the claim is lost.
+func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, failQuery, c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Pause,
+		webhook.FailingLimit)
+	if err != nil {
+		return "", wrap(err, "note a failed delivery")
+	}
+	reasons, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(reasons) == 0 {
+		return "", wrap(err, "note a failed delivery")
+	}
+	return reasons[0], nil
+}
+
+// oldestEvents are the first in the order of positions, which is about that of age: each run looks at so many and no more.
+const oldestEvents = `select id, position, type, created_at from outbox where position is not null order by position limit $1`
+
+// pruneQuery drops what nobody waits for: a disabled endpoint does.
+const pruneQuery = `
+with passed as (select min(cursor) as position from endpoints), old as (
+	select o.id from (` + oldestEvents + `) o, passed
+	where o.created_at < now() - $2::interval and (passed.position is null or o.position <= passed.position)
+)
+delete from outbox o using old where o.id = old.id`
+
+// dropQuery drops what is too old, whoever waits for it, and counts it. It runs while the cursors are locked: a statement
+// that waited for a row would count nothing for it.
+const dropQuery = `
+with old as (
+	select id from (` + oldestEvents + `) o where created_at < now() - $2::interval
+), dropped as (
+	delete from outbox o using old where o.id = old.id returning o.position, o.type
+), lost as (
+	select e.id, count(*) as events
+	from endpoints e join dropped d on d.position > e.cursor and (cardinality(e.types) = 0 or d.type = any(e.types))
+	group by e.id
+), counted as (
+	update endpoints e set missed = e.missed + lost.events from lost where e.id = lost.id
+)
+select (select count(*) from dropped)::integer, coalesce((select sum(events) from lost), 0)::integer`
+
+// PruneEvents drops events, up to limit for each of two reasons: nobody waits for them and they are older than
+// webhook.KeepDelivered, or they are older than webhook.KeepWaiting.
+func (s *Store) PruneEvents(ctx context.Context, limit int) (webhook.Pruned, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, pruneQuery, limit, webhook.KeepDelivered)
+	if err != nil {
+		return webhook.Pruned{}, wrap(err, "prune events")
+	}
+	pruned := webhook.Pruned{Events: int(tag.RowsAffected())}
+	late := false
+	const lateQuery = `select exists (select from (` + oldestEvents + `) o where created_at < now() - $2::interval)`
+	if err := s.pool.QueryRow(ctx, lateQuery, 1, webhook.KeepWaiting).Scan(&late); err != nil || !late {
+		return pruned, wrap(err, "prune events")
+	}
+	dropped := webhook.Pruned{}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select from endpoints order by id for no key update`); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, dropQuery, limit, webhook.KeepWaiting).Scan(&dropped.Events, &dropped.Missed)
+	})
+	pruned.Events, pruned.Missed = max(pruned.Events, dropped.Events), dropped.Missed
+	return pruned, wrap(err, "prune events")
+}

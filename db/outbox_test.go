@@ -1,0 +1,463 @@
+package db_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+	"sluice/webhook"
+)
+
+// endpoint registers a receiver; nothing is sent in this package.
+func (f *fixture) endpoint(types ...string) webhook.Endpoint {
+	f.Helper()
+	url := fmt.Sprintf("https://example.com/%d", lastNumber.Add(1))
+	e, err := f.store.AddEndpoint(f.ctx(), "test", url, webhook.NewSecret(), types)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return e
+}
+
+// sequence makes everything that is committed readable.
+func (f *fixture) sequence() {
+	f.Helper()
+	for {
+		given, err := f.store.SequenceEvents(f.ctx(), 7)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if given == 0 {
+			return
+		}
+	}
+}
+
+// told are the events behind a position, as "type order version".
+func (f *fixture) told(after int64, types ...string) []string {
+	f.Helper()
+	events, err := f.store.NextEvents(f.ctx(), after, types, 10_000)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var list []string
+	for _, e := range events {
+		if e.Data == nil {
+			list = append(list, "-")
+			continue
+		}
+		list = append(list, strings.TrimSpace(e.Type+" "+e.OrderID))
+	}
+	return list
+}
+
+func wantTold(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("events:\n got %q\nwant %q", got, want)
+	}
+}
+
+// Every way in which an order changes leaves its event, and what changes nothing leaves none.
+func TestEveryChangeIsAnEvent(t *testing.T) {
+	f := setup(t)
+	f.sale("drop", 100)
+	free := newSale("free", 100)
+	free.PaymentWindow = 0
+	if err := f.store.CreateSale(f.ctx(), free); err != nil {
+		t.Fatal(err)
+	}
+	unheard := event("free", "nobody-listens", 1, 1)
+	f.persist(unheard)
+	f.endpoint()
+	batch := append(events("drop", 4), event("free", "ann", 2, 2))
+	f.persist(batch...)
+	f.persist(batch...) // again: no row, no event
+	mixed := event("free", "bob", 1, 3)
+	f.persist(append(slices.Clone(batch), mixed)...)
+	f.exec(`update orders set status = 'paid', paid_at = now(), payment_id = 'p' where id = $1`, batch[0].OrderID)
+	f.exec(`update orders set payment_id = 'q' where id = $1`, batch[0].OrderID) // no change of status
+	if _, _, err := f.store.CancelOrder(f.ctx(), "drop", batch[1].OrderID, batch[1].UserID); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := f.store.CancelOrder(f.ctx(), "drop", batch[1].OrderID, batch[1].UserID); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(`update orders set pay_by = now() - interval '1 second' where id = $1`, batch[2].OrderID)
+	if _, err := f.store.ExpireOrders(f.ctx(), 10); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(`update orders set status = 'refund_due' where id = $1`, batch[2].OrderID)
+	poison := event("drop", "eve", 1, 99)
+	for range 2 {
+		if err := f.store.BuryEvent(f.ctx(), pipeline.DeadLetter{EntryID: "1-1", Reason: pipeline.LetterUndecodable}, &poison); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantTold(t, f.told(0))
+	f.sequence()
+	wantTold(t, f.told(0), "order.confirmed "+batch[4].OrderID, "order.confirmed "+mixed.OrderID, "order.paid "+batch[0].OrderID,
+		"order.cancelled "+batch[1].OrderID, "order.expired "+batch[2].OrderID, "order.refund_due "+batch[2].OrderID,
+		"order.rejected "+poison.OrderID)
+	wantTold(t, f.told(2, webhook.TypeOrderExpired, webhook.TypeOrderRejected), "-", "-", "order.expired "+batch[2].OrderID, "-",
+		"order.rejected "+poison.OrderID)
+	if got := one[string](f, `select string_agg(distinct type, ' ' order by type) from outbox`); strings.Count(got, " ") != 5 {
+		t.Errorf("types: %q", got)
+	}
+	for _, known := range strings.Fields(one[string](f, `select string_agg(distinct type, ' ') from outbox`)) {
+		if !slices.Contains(webhook.Types, known) {
+			t.Errorf("nobody can choose %s", known)
+		}
+	}
+}
+
+func TestSoldOutIsAnEvent(t *testing.T) {
+	f := setup(t)
+	f.sale("drop", 3)
+	f.endpoint(webhook.TypeSaleSoldOut)
+	batch := events("drop", 4)
+	f.persist(batch[:2]...)
+	f.sequence()
+	wantTold(t, f.told(0))
+	f.persist(batch[2])
+	f.exec(`update sales set title = 'still sold out'`)
+	if _, _, err := f.store.CancelOrder(f.ctx(), "drop", batch[0].OrderID, batch[0].UserID); err != nil {
+		t.Fatal(err)
+	}
+	f.persist(batch[3])
+	f.sequence()
+	wantTold(t, f.told(0, webhook.TypeSaleSoldOut), "sale.sold_out", "-", "sale.sold_out")
+	want := `{"sold": 3, "title": "A thing", "total": 3, "sale_id": "drop"}`
+	if got := one[string](f, `select data::text from outbox where type = 'sale.sold_out' order by id limit 1`); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestRolledBackIsNoEvent(t *testing.T) {
+	f := setup(t)
+	f.sale("drop", 2)
+	f.endpoint()
+	batch := events("drop", 3)
+	if _, err := f.store.PersistOrders(f.ctx(), 1, batch); err == nil { // more units than the sale has
+		t.Fatal("oversold")
+	}
+	f.persist(batch[0])
+	tx, err := f.raw.Begin(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(f.ctx(), `update orders set status = 'cancelled', closed_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	f.sequence()
+	if err := tx.Rollback(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	f.sequence()
+	wantTold(t, f.told(0))
+}
+
+// Transactions that begin first and commit last: whoever reads on meanwhile skips none of their events.
+func TestLateCommitsAreNotSkipped(t *testing.T) {
+	f := setup(t)
+	f.endpoint()
+	note := func(tx pgx.Tx, name string) {
+		t.Helper()
+		if _, err := tx.Exec(f.ctx(), `insert into outbox (type, sale_id, data) values ($1, 'drop', '{}')`, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var open [3]pgx.Tx
+	for i := range open {
+		tx, err := f.raw.Begin(f.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		note(tx, fmt.Sprint("open-", i)) // has the lower id
+		open[i] = tx
+	}
+	var got []string
+	cursor := int64(0)
+	read := func() {
+		t.Helper()
+		f.sequence()
+		events, err := f.store.NextEvents(f.ctx(), cursor, nil, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			got = append(got, e.Type)
+			cursor = e.Position
+		}
+	}
+	for i := range 2 {
+		f.exec(`insert into outbox (type, sale_id, data) values ($1, 'drop', '{}')`, fmt.Sprint("done-", i))
+		read()
+	}
+	for _, i := range []int{1, 2, 0} {
+		note(open[i], fmt.Sprint("late-", i))
+		if err := open[i].Commit(f.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		read()
+	}
+	wantTold(t, got, "done-0", "done-1", "open-1", "late-1", "open-2", "late-2", "open-0", "late-0")
+}
+
+// A transaction that is older than an order changes it: its transaction id is lower than the one that made the order, and
+// still the order's events come in the order in which they happened.
+func TestOlderTransactionsChangeOrders(t *testing.T) {
+	f := setup(t)
+	f.sale("other", 10)
+	free := newSale("free", 10)
+	free.PaymentWindow = 0
+	if err := f.store.CreateSale(f.ctx(), free); err != nil {
+		t.Fatal(err)
+	}
+	f.endpoint()
+	older, err := f.raw.Begin(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := older.Exec(f.ctx(), `update sales set title = 'gets a transaction id' where id = 'other'`); err != nil {
+		t.Fatal(err)
+	}
+	e := event("free", "ann", 1, 1)
+	f.persist(e)
+	if _, err := older.Exec(f.ctx(), `update orders set status = 'cancelled', closed_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Commit(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	f.sequence()
+	wantTold(t, f.told(0), "order.confirmed "+e.OrderID, "order.cancelled "+e.OrderID)
+}
+
+// Writers and several sequencers at once, while a reader follows: it gets every event once, and those of an order in the
+// order of their versions.
+func TestReaderFollowsWriters(t *testing.T) {
+	f := setup(t)
+	const orders, writers = 60, 4
+	free := newSale("free", orders)
+	free.PaymentWindow = 0
+	if err := f.store.CreateSale(f.ctx(), free); err != nil {
+		t.Fatal(err)
+	}
+	f.endpoint()
+	batch := events("free", orders)
+	var work, background sync.WaitGroup
+	done := make(chan struct{})
+	for range 3 {
+		background.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := f.store.SequenceEvents(t.Context(), 5); err != nil {
+					t.Errorf("sequence: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for part := range slices.Chunk(batch, orders/writers) {
+		work.Go(func() {
+			for i := range part {
+				if _, err := f.store.PersistOrders(t.Context(), 1, part[i:i+1]); err != nil {
+					t.Errorf("persist: %v", err)
+				}
+				if _, _, err := f.store.CancelOrder(t.Context(), "free", part[i].OrderID, part[i].UserID); err != nil {
+					t.Errorf("cancel: %v", err)
+				}
+			}
+		})
+	}
+	seen := map[string][]string{}
+	cursor, n := int64(0), 0
+	read := func() {
+		events, err := f.store.NextEvents(f.ctx(), cursor, nil, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			if e.Type != webhook.TypeSaleSoldOut {
+				seen[e.OrderID] = append(seen[e.OrderID], e.Type)
+				n++
+			}
+			cursor = e.Position
+		}
+	}
+	for until := time.Now().Add(time.Minute); n < 2*orders && time.Now().Before(until); {
+		read()
+	}
+	work.Wait()
+	close(done)
+	background.Wait()
+	f.sequence()
+	read()
+	if n != 2*orders {
+		t.Errorf("%d events, want %d", n, 2*orders)
+	}
+	for _, e := range batch {
+		wantTold(t, seen[e.OrderID], webhook.TypeOrderConfirmed, webhook.TypeOrderCancelled)
+	}
+}
+
+// A claim keeps others away until its lease ends, and the one who lost it changes nothing any more.
+func TestClaims(t *testing.T) {
+	f := setup(t)
+	e := f.endpoint()
+	claim := func(lease time.Duration) []webhook.Claim {
+		t.Helper()
+		claims, err := f.store.ClaimEndpoints(f.ctx(), 5, lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claims
+	}
+	if got := claim(time.Hour); len(got) != 0 {
+		t.Fatalf("claimed %d endpoints without events", len(got))
+	}
+	f.exec(`insert into outbox (type, sale_id, data) select 't', 'drop', '{}' from generate_series(1, 5)`)
+	if got := claim(time.Hour); len(got) != 0 {
+		t.Fatal("claimed for an event without position")
+	}
+	f.sequence()
+	first := claim(time.Hour)
+	if len(first) != 1 || first[0].ID != e.ID || first[0].Secret != e.Secret || first[0].URL != e.URL || first[0].Cursor != 0 {
+		t.Fatalf("claims: %+v", first)
+	}
+	if got := claim(time.Hour); len(got) != 0 {
+		t.Fatal("claimed twice")
+	}
+	advance := func(c *webhook.Claim, p webhook.Progress, want bool) {
+		t.Helper()
+		if kept, err := f.store.Advance(f.ctx(), c, p); err != nil || kept != want {
+			t.Errorf("advance to %d: got %t, %v, want %t", p.Cursor, kept, err, want)
+		}
+	}
+	advance(&first[0], webhook.Progress{Cursor: 2, Delivered: true, Lease: time.Hour}, true)
+	f.exec(`update endpoints set leased_until = now()`) // as if the hour were over
+	second := claim(time.Hour)
+	if len(second) != 1 || second[0].Cursor != 2 {
+		t.Fatalf("claims after the lease: %+v", second)
+	}
+	advance(&first[0], webhook.Progress{Cursor: 5, Delivered: true, Lease: time.Hour}, false)
+	if reason, err := f.store.Fail(f.ctx(), &first[0], webhook.Progress{Cursor: 5}, webhook.Failure{Error: "x", Gone: true, Attempts: 1}); err != nil || reason != "" {
+		t.Errorf("a lost claim failed: %q, %v", reason, err)
+	}
+	advance(&second[0], webhook.Progress{Cursor: 1, Delivered: true, Lease: time.Hour}, true) // never back
+	if _, err := f.store.DisableEndpoint(f.ctx(), "ann", e.ID); err != nil {
+		t.Fatal(err)
+	}
+	advance(&second[0], webhook.Progress{Cursor: 3, Delivered: true, Lease: time.Hour}, false) // noted, and over
+	advance(&second[0], webhook.Progress{Cursor: 3}, false)
+	if got := claim(time.Hour); len(got) != 0 {
+		t.Fatal("claimed a disabled endpoint")
+	}
+	if _, err := f.store.EnableEndpoint(f.ctx(), "ann", e.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	third := claim(time.Hour)
+	if len(third) != 1 || third[0].Cursor != 4 {
+		t.Fatalf("enabled behind the next event: %+v", third)
+	}
+	advance(&third[0], webhook.Progress{Cursor: 5}, true)
+	if got := claim(time.Hour); len(got) != 0 {
+		t.Fatal("claimed with nothing left")
+	}
+	if got := one[string](f, `select string_agg(actor || ' ' || action, ', ' order by id) from audit_log`); got != "test add-endpoint, ann disable-endpoint, ann enable-endpoint" {
+		t.Errorf("audit log: %s", got)
+	}
+}
+
+// Events are kept for a day, and for whoever waits for a week; what is dropped then is counted.
+func TestPrune(t *testing.T) {
+	f := setup(t)
+	all, some := f.endpoint(), f.endpoint("a")
+	f.exec(`insert into outbox (type, sale_id, data) select case when n % 2 = 0 then 'a' else 'b' end, 'drop', '{}' from generate_series(1, 10) n`)
+	f.sequence()
+	f.exec(`insert into outbox (type, sale_id, data, created_at) values ('a', 'drop', '{}', now() - interval '1 year')`) // no position yet
+	f.exec(`update endpoints set cursor = 6, disabled_at = now(), disabled_reason = 'r' where id = $1`, all.ID)
+	f.exec(`update endpoints set cursor = 9 where id = $1`, some.ID)
+	prune := func(events, missed int) {
+		t.Helper()
+		if got, err := f.store.PruneEvents(f.ctx(), 100); err != nil || got != (webhook.Pruned{Events: events, Missed: missed}) {
+			t.Errorf("got %+v, %v, want %d and %d", got, err, events, missed)
+		}
+	}
+	prune(0, 0)
+	f.exec(`update outbox set created_at = now() - interval '25 hours' where position <= 8`)
+	prune(6, 0)
+	prune(0, 0)
+	f.exec(`update outbox set created_at = now() - interval '8 days' where position is not null`)
+	prune(4, 5) // all misses 7 to 10, some misses 10 only
+	if got := one[string](f, `select string_agg(missed::text, ' ' order by id) from endpoints`); got != "4 1" {
+		t.Errorf("missed: %s", got)
+	}
+	if got := one[int](f, `select count(*) from outbox`); got != 1 {
+		t.Errorf("%d events left, want the one without position", got)
+	}
+	f.sequence()
+	if got := one[int64](f, `select position from outbox`); got != 11 {
+		t.Errorf("position %d after all others are gone, want 11", got)
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	f := setup(t)
+	first := f.endpoint(webhook.TypeOrderPaid)
+	_, err := f.store.AddEndpoint(f.ctx(), "ann", first.URL, "whsec_x", nil)
+	wantKind(t, err, pipeline.KindConflict)
+	var racers sync.WaitGroup
+	for i := range webhook.MaxEndpoints + 5 {
+		racers.Go(func() {
+			_, err := f.store.AddEndpoint(t.Context(), "ann", fmt.Sprint("https://example.com/race/", i), "whsec_x", nil)
+			if err != nil && pipeline.KindOf(err) != pipeline.KindConflict {
+				t.Errorf("add: %v", err)
+			}
+		})
+	}
+	racers.Wait()
+	list, err := f.store.Endpoints(f.ctx())
+	if err != nil || len(list) != webhook.MaxEndpoints {
+		t.Fatalf("%d endpoints, %v, want %d", len(list), err, webhook.MaxEndpoints)
+	}
+	if e := list[0]; e.ID != first.ID || e.Secret != "" || !slices.Equal(e.Types, first.Types) || e.Disabled() {
+		t.Errorf("listed: %+v", e)
+	}
+	for range 2 {
+		e, err := f.store.DisableEndpoint(f.ctx(), "bob", first.ID)
+		if err != nil || !e.Disabled() || e.DisabledReason != "by bob" || e.Secret != "" {
+			t.Errorf("disabled: %+v, %v", e, err)
+		}
+	}
+	for range 2 {
+		if e, err := f.store.EnableEndpoint(f.ctx(), "bob", first.ID, false); err != nil || e.Disabled() || e.DisabledReason != "" {
+			t.Errorf("enabled: %+v, %v", e, err)
+		}
+	}
+	if err := f.store.RemoveEndpoint(f.ctx(), "bob", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, f.store.RemoveEndpoint(f.ctx(), "bob", first.ID), pipeline.KindNotFound)
+	_, err = f.store.Endpoint(f.ctx(), first.ID)
+	wantKind(t, err, pipeline.KindNotFound)
+	_, err = f.store.EnableEndpoint(f.ctx(), "bob", first.ID, false)
+	wantKind(t, err, pipeline.KindNotFound)
+	if got := one[string](f, `select string_agg(action, ' ' order by id) from audit_log where actor = 'bob'`); got != "disable-endpoint enable-endpoint remove-endpoint" {
+		t.Errorf("audit log: %s", got)
+	}
+	if got := one[int](f, `select count(*) from audit_log where detail::text like '%whsec%'`); got != 0 {
+		t.Error("a secret is in the audit log")
+	}
+}

@@ -1,0 +1,199 @@
+package db_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sluice/pipeline"
+)
+
+func stay(user string, ticket int64) pipeline.Stay {
+	return pipeline.Stay{
+		SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), UserID: user, Number: 1<<41 + lastNumber.Add(1), Quantity: 2,
+		Partition: 3, Ticket: ticket, KeyHash: "k", PayloadHash: "p", JoinedAt: time.UnixMilli(1793534400000 + ticket).UTC(),
+	}
+}
+
+func (f *fixture) joined(s pipeline.Stay) pipeline.Stay {
+	f.Helper()
+	if err := f.store.NoteJoin(f.ctx(), 1, s); err != nil {
+		f.Fatalf("note the join of %s: %v", s.UserID, err)
+	}
+	return s
+}
+
+func (f *fixture) left(s pipeline.Stay, ticket int64) bool {
+	f.Helper()
+	noted, err := f.store.NoteLeave(f.ctx(), 1, s, ticket)
+	if err != nil {
+		f.Fatalf("note the leave of %s: %v", s.UserID, err)
+	}
+	return noted
+}
+
+// people are who waits, in the order of tickets.
+func (f *fixture) people() []pipeline.Stay {
+	f.Helper()
+	var all []pipeline.Stay
+	if err := f.store.Waiting(f.ctx(), "drop-1", 3, func(s pipeline.Stay) error { all = append(all, s); return nil }); err != nil {
+		f.Fatal(err)
+	}
+	return all
+}
+
+// waitlistSale is a sale with a waitlist that was loaded into Redis and is not over.
+func (f *fixture) waitlistSale() {
+	f.Helper()
+	sale := newSale("drop-1", 10)
+	sale.Waitlist, sale.OpensAt, sale.ClosesAt = 7, time.Now(), time.Now().Add(time.Hour)
+	if err := f.store.CreateSale(f.ctx(), sale); err != nil {
+		f.Fatal(err)
+	}
+	if err := f.store.MarkLoaded(f.ctx(), sale.ID); err != nil {
+		f.Fatal(err)
+	}
+	if got, err := f.store.Sale(f.ctx(), sale.ID); err != nil || got.Waitlist != 7 {
+		f.Fatalf("sale: %+v, %v", got, err)
+	}
+}
+
+func (f *fixture) tickets() int64 {
+	f.Helper()
+	marks, err := f.store.Marks(f.ctx())
+	if err != nil || len(marks) != 1 {
+		f.Fatalf("marks: %+v, %v", marks, err)
+	}
+	return marks[0].Tickets
+}
+
+func TestStaysAreNotedOnce(t *testing.T) {
+	f := setup(t)
+	f.waitlistSale()
+	if got := f.tickets(); got != 0 {
+		t.Errorf("tickets before: %d", got)
+	}
+	ann, bob := stay("ann", 4), stay("bob", 2)
+	for range 2 {
+		f.joined(ann)
+		f.joined(bob)
+	}
+	if got := f.people(); !slices.Equal(got, []pipeline.Stay{bob, ann}) {
+		t.Errorf("who waits: got %+v", got)
+	}
+	if got := f.tickets(); got != 4 {
+		t.Errorf("tickets: got %d, want 4", got)
+	}
+	if got, err := f.store.LatestStay(f.ctx(), "drop-1", "ann"); err != nil || got != ann {
+		t.Errorf("ann's stay: %+v, %v", got, err)
+	}
+	_, err := f.store.LatestStay(f.ctx(), "drop-1", "cy")
+	wantKind(t, err, pipeline.KindNotFound)
+	double := stay("cy", 4)
+	wantKind(t, f.store.NoteJoin(f.ctx(), 1, double), pipeline.KindData)
+
+	for range 2 {
+		if !f.left(ann, 5) {
+			t.Error("ann's leave was not noted")
+		}
+	}
+	f.joined(ann) // a late answer of the api that let her join
+	if got := f.people(); !slices.Equal(got, []pipeline.Stay{bob}) {
+		t.Errorf("who waits after ann left: got %+v", got)
+	}
+	if got := f.tickets(); got != 5 {
+		t.Errorf("tickets: got %d, want that of the leave, 5", got)
+	}
+	again := f.joined(stay("ann", 6))
+	if got := f.people(); !slices.Equal(got, []pipeline.Stay{bob, again}) {
+		t.Errorf("who waits: got %+v", got)
+	}
+}
+
+// A leave that is noted before its join, which comes later and changes nothing.
+func TestALeaveMayOvertakeItsJoin(t *testing.T) {
+	f := setup(t)
+	f.waitlistSale()
+	ann := stay("ann", 1)
+	if !f.left(ann, 2) {
+		t.Error("the leave was not noted")
+	}
+	f.joined(ann)
+	if got := f.people(); len(got) != 0 {
+		t.Errorf("who waits: got %+v", got)
+	}
+	if got, err := f.store.LatestStay(f.ctx(), "drop-1", "ann"); err != nil || got.LeftAt.IsZero() {
+		t.Errorf("ann's stay: %+v, %v", got, err)
+	}
+}
+
+// Whoever got an order, of this stay or another, waits no longer; only the latest stay counts.
+func TestWhoHasAnOrderDoesNotWait(t *testing.T) {
+	f := setup(t)
+	f.waitlistSale()
+	served, other, twice := stay("served", 1), stay("other", 2), stay("twice", 3)
+	f.joined(served)
+	f.joined(other)
+	f.joined(twice)
+	latest := f.joined(stay("twice", 4))
+	e := event("drop-1", "served", 1, 1)
+	e.OrderID = served.OrderID
+	f.persist(e, event("drop-1", "other", 1, 2))
+	if got := f.people(); !slices.Equal(got, []pipeline.Stay{latest}) {
+		t.Errorf("who waits: got %+v", got)
+	}
+	if f.left(served, 5) {
+		t.Error("a leave was noted of a stay that became an order")
+	}
+	if _, _, err := f.store.CancelOrder(f.ctx(), "drop-1", e.OrderID, "served"); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.people(); !slices.Equal(got, []pipeline.Stay{latest}) {
+		t.Errorf("who waits after the order has ended: got %+v", got)
+	}
+	wrong := errors.New("enough")
+	if err := f.store.Waiting(f.ctx(), "drop-1", 3, func(pipeline.Stay) error { return wrong }); !errors.Is(err, wrong) {
+		t.Errorf("an error of the callback: got %v", err)
+	}
+}
+
+// What was decided by a Redis that is being verified anew is not noted.
+func TestStaysOfAnOldGenerationAreNotNoted(t *testing.T) {
+	f := setup(t)
+	f.waitlistSale()
+	ann := f.joined(stay("ann", 1))
+	if _, err := f.store.NextGeneration(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	before := one[string](f, `select string_agg(w::text, '') from waitlist w`)
+	if err := f.store.NoteJoin(f.ctx(), 1, stay("bob", 2)); !errors.Is(err, pipeline.ErrStaleGeneration) {
+		t.Errorf("join: got %v", err)
+	}
+	if _, err := f.store.NoteLeave(f.ctx(), 1, ann, 3); !errors.Is(err, pipeline.ErrStaleGeneration) {
+		t.Errorf("leave: got %v", err)
+	}
+	if after := one[string](f, `select string_agg(w::text, '') from waitlist w`); after != before {
+		t.Errorf("got %s, want %s", after, before)
+	}
+}
+
+func TestWaitlistLimitIsThePipelines(t *testing.T) {
+	f := setup(t)
+	for people, want := range map[int64]bool{0: true, pipeline.MaxWaitlist: true, pipeline.MaxWaitlist + 1: false, -1: false} {
+		sale := newSale(fmt.Sprint("drop", people+2), 1)
+		sale.Waitlist = people
+		if err := f.store.CreateSale(f.ctx(), sale); (err == nil) != want {
+			t.Errorf("waitlist %d: got %v", people, err)
+		}
+		f.exec(`delete from sales`)
+		_, err := f.raw.Exec(f.ctx(), `insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions, waitlist)
+			values ('x', 'x', 1, 1, now(), now() + interval '1 h', '0', 'active', '{0}', $1)`, people)
+		if (err == nil) != want {
+			t.Errorf("Postgres, waitlist %d: got %v", people, err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pipeline"
+)
+
+// Letters is where dead letters are read. *db.Store is one.
+type Letters interface {
+	Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error)
+	Letter(ctx context.Context, id int64) (pipeline.Letter, error)
+}
+
+// Replayer resolves dead letters. *pipeline.Replayer is one.
+type Replayer interface {
+	Replay(ctx context.Context, id int64, actor string, repairs map[string]string) (pipeline.Letter, error)
+	Discard(ctx context.Context, id int64, actor, note string) (pipeline.Letter, error)
+}
+
+// Publisher defines and changes sales. *pipeline.Publisher is one.
+type Publisher interface {
+	Create(ctx context.Context, sale *pipeline.Sale) error
+	Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error)
+}
+
+// FreshStock tells how many units are left at this moment. *pipeline.StockReader is one.
+type FreshStock interface {
+	Fresh(ctx context.Context, sale *pipeline.Sale) (int64, error)
+}
+
+// Auditor proves that no unit was lost. *pipeline.Auditor is one.
+type Auditor interface {
+	Audit(ctx context.Context, sale *pipeline.Sale) (*pipeline.AuditReport, error)
+}
+
+// Repairer mends what an audit has found. *pipeline.Repairer is one.
+type Repairer interface {
+	Repair(ctx context.Context, saleID, actor string, apply bool) (pipeline.RepairReport, error)
+}
+
+// AdminDeps is what the admin side works with. All but the last three are required.
+type AdminDeps struct {
+	Letters   Letters
+	Replayer  Replayer
+	Sales     pipeline.SaleSource
+	Publisher Publisher
+	Stock     FreshStock
+	Auditor   Auditor
+	Repairer  Repairer
+	Payments  PaymentList
+	Endpoints Endpoints
+	Log       *slog.Logger
+
+	Token   string                // ADMIN_TOKEN; empty lets nobody in
+	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
+	Now     func() time.Time      // nil: time.Now
+}
+
+const (
+	// adminTimeout bounds a request's work in its stores: a replay asks them some ten times, one after the other.
+	adminTimeout = 8 * time.Second
+	// auditTimeout is longer: an audit, and a repair with its two, takes as long as it needs to see the sale undisturbed, and tells what it saw until
+	// then. It is below the write timeout of the server that the handler is mounted on.
+	auditTimeout = 25 * time.Second
+)
+
+// adminRoot is what all paths of the admin side begin with, but for the explanations of problems.
+const adminRoot = "/admin/v1/"
+
+type admin struct{ AdminDeps }
+
+// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to whoever has the token, and the explanations of
+// its problems, /problems/…, to anybody. It panics when a required dependency is missing.
+func NewAdmin(d AdminDeps) http.Handler {
+	if d.Letters == nil || d.Replayer == nil || d.Sales == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
+		d.Repairer == nil || d.Payments == nil || d.Endpoints == nil || d.Log == nil {
+		panic("httpapi: Letters, Replayer, Sales, Publisher, Stock, Auditor, Repairer, Payments, Endpoints and Log are required")
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	a := &admin{d}
+	around := envelope{log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout}
+	e := newEcho()
+	e.Use(around.wrap, a.authenticate)
+	a.route(e)
+	a.routeEndpoints(e)
+	return e
+}
+
+func (a *admin) route(e *echo.Echo) {
+	for path, handler := range map[string]echo.HandlerFunc{
+		"dead-letters":      brief(a.listLetters),
+		"dead-letters/:id":  brief(a.showLetter),
+		"payments":          brief(a.listPayments),
+		"sales":             brief(a.listSales),
+		"sales/:sale":       brief(a.showSale),
+		"sales/:sale/audit": a.audit,
+		"openapi.json":      newAdminDocument().serve,
+	} {
+		e.Match([]string{http.MethodGet, http.MethodHead}, adminRoot+path, handler)
+	}
+	for path, handler := range map[string]echo.HandlerFunc{
+		"dead-letters/:id/replay":  a.replay,
+		"dead-letters/:id/discard": a.discard,
+		"sales":                    a.createSale,
+		"sales/:sale/restock":      a.restock,
+		"sales/:sale/reschedule":   a.reschedule,
+		"sales/:sale/pause":        a.setState(pipeline.SalePaused),
+		"sales/:sale/resume":       a.setState(pipeline.SaleActive),
+		"sales/:sale/close":        a.setState(pipeline.SaleClosed),
+	} {
+		e.POST(adminRoot+path, brief(handler))
+	}
+	e.POST(adminRoot+"sales/:sale/repair", a.repair)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/problems/:code", explainProblem)
+}
+
+// brief bounds what does not take as long as an audit may.
+func brief(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		ctx, cancel := context.WithTimeout(c.Request().Context(), adminTimeout)
+		defer cancel()
+		c.SetRequest(c.Request().WithContext(ctx))
+		return next(c)
+	}
+}
+
+// open reports whether a path needs no token.
+func open(path string) bool { return strings.HasPrefix(path, "/problems/") }

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"sluice/internal/view"
+	"sluice/pipeline"
+)
+
+// audit answers with what was found; that something was is no error. A sale that Redis does not hold is a finding: its
+// units are nowhere.
+func (a *admin) audit(c echo.Context) error {
+	sale, err := a.sale(c)
+	if err != nil {
+		return err
+	}
+	report, err := a.Auditor.Audit(c.Request().Context(), sale)
+	switch {
+	case pipeline.KindOf(err) == pipeline.KindNotLoaded:
+		return sendJSON(c, http.StatusOK, view.LostSale(sale, messageOf(err)))
+	case err != nil:
+		return err
+	}
+	return sendJSON(c, http.StatusOK, view.NewAudit(report))
+}
+
+// repair answers with what would be done, or was done. That something was wrong is no error.
+func (a *admin) repair(c echo.Context) error {
+	id, err := pathParam(c, "sale")
+	if err != nil {
+		return err
+	}
+	who, err := actor(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	var apply bool
+	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"apply": &apply}); err != nil {
+		return err
+	}
+	report, err := a.Repairer.Repair(c.Request().Context(), id, who, apply)
+	if err != nil {
+		return notFound(err, CodeUnknownSale)
+	}
+	return sendJSON(c, http.StatusOK, view.NewRepair(&report))
+}

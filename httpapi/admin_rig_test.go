@@ -1,0 +1,92 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"sluice/httpapi"
+	"sluice/internal/faultnet"
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+	"sluice/webhook"
+)
+
+const adminToken = "a-secret"
+
+// adminRig is a whole admin side on a port of its own, beside the public side over the same stores.
+type adminRig struct {
+	*rig
+	public   *rig
+	postgres *faultnet.Proxy // through which the stores' calls go
+}
+
+func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
+	t.Helper()
+	proxy, err := faultnet.Listen(testkit.Database(t))
+	must(t, err)
+	t.Cleanup(func() { must(t, proxy.Close()) })
+	public := newRig(t, rigOptions{databaseURL: proxy.URL()})
+	log := slog.New(slog.NewJSONHandler(public.logs, nil))
+	releaser := pipeline.NewReleaser(public.rdb, public.keys, public.store, pipeline.NewMetrics(nil), log)
+	r := *public
+	r.contract = c
+	if r.contract == nil {
+		r.contract = loadDocument(t, httpapi.AdminContract)
+	}
+	auditor, metrics := pipeline.NewAuditor(r.rdb, r.keys, r.store), pipeline.NewMetrics(nil)
+	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 1, metrics, log)
+	r.serve(httpapi.NewAdmin(httpapi.AdminDeps{
+		Letters: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log), Sales: r.store,
+		Publisher: r.publisher, Stock: pipeline.NewStockReader(r.rdb, r.keys), Auditor: auditor,
+		Repairer: pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
+		Payments: r.store, Endpoints: webhook.NewDesk(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
+	}))
+	return &adminRig{&r, public, proxy}
+}
+
+// ask is a call of the admin side with the token. A body of "" means no body at all.
+func ask(method, path, body string) call {
+	c := call{method: method, path: "/admin/v1/" + path, body: body}.with("Authorization", "Bearer "+adminToken)
+	if body != "" {
+		c = c.with("Content-Type", "application/json")
+	}
+	return c
+}
+
+func post(path, body string) call { return ask(http.MethodPost, path, body) }
+
+// bury makes a dead letter of what a stranger wrote, and returns its id.
+func (r *adminRig) bury(fields ...string) string {
+	r.t.Helper()
+	payload := map[string]any{}
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, "=")
+		payload[name] = value
+	}
+	sale, _ := payload["s"].(string)
+	before := r.waiting()
+	must(r.t, r.store.BuryEvent(r.t.Context(), pipeline.DeadLetter{
+		EntryID: fmt.Sprintf("1-%d", len(before)+1), SaleID: sale, Payload: payload, Reason: pipeline.LetterUndecodable,
+	}, nil))
+	after := r.waiting()
+	return fmt.Sprint(after[len(after)-1].ID)
+}
+
+// waiting are all letters, resolved or not.
+func (r *adminRig) waiting() []pipeline.Letter {
+	r.t.Helper()
+	letters, err := r.store.Letters(r.t.Context(), pipeline.LettersFilter{All: true})
+	must(r.t, err)
+	return letters
+}
+
+// stored is a sale as Postgres defines it.
+func (r *adminRig) stored(id string) *pipeline.Sale {
+	r.t.Helper()
+	sale, err := r.store.Sale(r.t.Context(), id)
+	must(r.t, err)
+	return sale
+}

@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sluice/internal/view"
+	"sluice/pipeline"
+)
+
+// What a new sale has unless the request says otherwise; sluice sale create has the same.
+const (
+	defaultMaxQuantity   = 1
+	defaultWindow        = time.Hour
+	defaultPaymentWindow = 15 * time.Minute
+)
+
+func (a *admin) listSales(c echo.Context) error {
+	q, err := readQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	filter := pipeline.SalesFilter{After: q.text("after"), Limit: int(q.integer("limit", 1, maxListedSales, maxListedSales))}
+	if filter.After != "" && !pipeline.ValidSaleID(filter.After) {
+		q.errs = append(q.errs, FieldError{"after", "it must be the id of a sale"})
+	}
+	if err := q.wrong(); err != nil {
+		return err
+	}
+	sales, err := a.Sales.Sales(c.Request().Context(), filter)
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Sales     []view.Sale `json:"sales"`
+		NextAfter *string     `json:"next_after"` // for the next page; null on the last one
+	}{Sales: a.views(c.Request().Context(), sales)}
+	if n := len(sales); n == filter.Limit {
+		list.NextAfter = &list.Sales[n-1].ID
+	}
+	return sendJSON(c, http.StatusOK, list)
+}
+
+// views shows a Redis that does not answer like one that does not hold the sales: the definitions are worth showing.
+func (a *admin) views(ctx context.Context, sales []*pipeline.Sale) []view.Sale {
+	ctx, cancel := context.WithTimeout(ctx, listedStockTimeout)
+	defer cancel()
+	views := make([]view.Sale, len(sales))
+	for i, sale := range sales {
+		var remaining *int64
+		if units, err := a.Stock.Fresh(ctx, sale); err == nil {
+			remaining = &units
+		} else if pipeline.KindOf(err) == pipeline.KindUnavailable {
+			cancel() // the other sales would wait for the same silence
+		}
+		views[i] = view.NewSale(sale, a.Now(), remaining)
+	}
+	return views
+}
+
+// sale returns the sale that the path names.
+func (a *admin) sale(c echo.Context) (*pipeline.Sale, error) {
+	id, err := pathParam(c, "sale")
+	if err != nil {
+		return nil, err
+	}
+	sale, err := a.Sales.Sale(c.Request().Context(), id)
+	return sale, notFound(err, CodeUnknownSale)
+}
+
+func (a *admin) showSale(c echo.Context) error {
+	sale, err := a.sale(c)
+	if err != nil {
+		return err
+	}
+	return a.sendSale(c, http.StatusOK, sale)
+}
+
+func (a *admin) sendSale(c echo.Context, status int, sale *pipeline.Sale) error {
+	return sendJSON(c, status, a.views(c.Request().Context(), []*pipeline.Sale{sale})[0])
+}
+
+func (a *admin) createSale(c echo.Context) error {
+	who, err := actor(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	sale, err := a.readSale(c)
+	if err != nil {
+		return err
+	}
+	sale.CreatedBy = who
+	ctx := c.Request().Context()
+	if err := a.Publisher.Create(ctx, sale); err != nil {
+		return err
+	}
+	if stored, err := a.Sales.Sale(ctx, sale.ID); err == nil { // with what the stores have added
+		sale = stored
+	}
+	c.Response().Header()[headerLocation] = []string{adminRoot + "sales/" + sale.ID}
+	return a.sendSale(c, http.StatusCreated, sale)
+}
+
+func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
+	sale := &pipeline.Sale{MaxQuantity: defaultMaxQuantity, OpensAt: a.Now()}
+	payment := int64(defaultPaymentWindow / time.Second)
+	given, err := readFields(c.Response().Writer, c.Request(), map[string]any{
+		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
+		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
+		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var missing []FieldError
+	for _, name := range []string{"id", "total"} {
+		if !given[name] {
+			missing = append(missing, FieldError{name, "it is missing"})
+		}
+	}
+	if most := int64(pipeline.MaxPaymentWindow / time.Second); payment < 0 || payment > most { // before it overflows
+		missing = append(missing, FieldError{"payment_window_seconds", "it must be from 0 to 2592000 (30 days)"})
+	}
+	if len(missing) > 0 {
+		return nil, invalid(missing...)
+	}
+	if !given["title"] {
+		sale.Title = sale.ID
+	}
+	if !given["closes_at"] {
+		sale.ClosesAt = sale.OpensAt.Add(defaultWindow)
+	}
+	sale.PaymentWindow = time.Duration(payment) * time.Second
+	return sale, sale.Validate()
+}
+
+func (a *admin) restock(c echo.Context) error {
+	var add int64
+	return a.change(c, map[string]any{"add": &add}, func(given map[string]bool) (pipeline.SaleChange, error) {
+		if !given["add"] || add < 1 || add > pipeline.MaxStock {
+			return pipeline.SaleChange{}, FieldError{"add", "it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away"}
+		}
+		return pipeline.SaleChange{AddStock: add}, nil
+	})
+}
+
+func (a *admin) reschedule(c echo.Context) error {
+	var opens, closes time.Time
+	return a.change(c, map[string]any{"opens_at": &opens, "closes_at": &closes}, func(given map[string]bool) (change pipeline.SaleChange, err error) {
+		if len(given) == 0 {
+			return change, FieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
+		}
+		if given["opens_at"] {
+			change.OpensAt = &opens
+		}
+		if given["closes_at"] {
+			change.ClosesAt = &closes
+		}
+		return change, nil
+	})
+}
+
+func (a *admin) setState(state pipeline.SaleState) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		return a.change(c, nil, func(map[string]bool) (pipeline.SaleChange, error) {
+			return pipeline.SaleChange{State: &state}, nil
+		})
+	}
+}
+
+// change makes one change of the sale that the path names, and answers with the sale after it.
+func (a *admin) change(c echo.Context, fields map[string]any, what func(given map[string]bool) (pipeline.SaleChange, error)) error {
+	id, err := pathParam(c, "sale")
+	if err != nil {
+		return err
+	}
+	who, err := actor(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	given, err := readFields(c.Response().Writer, c.Request(), fields)
+	if err != nil {
+		return err
+	}
+	change, err := what(given)
+	if err != nil {
+		return err
+	}
+	sale, err := a.Publisher.Change(c.Request().Context(), id, who, change)
+	if err != nil {
+		return notFound(err, CodeUnknownSale)
+	}
+	return a.sendSale(c, http.StatusOK, sale)
+}

@@ -1,0 +1,74 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"sluice/pipeline"
+)
+
+// cancel asks to cancel the order at a path.
+func cancel(path, user string) call {
+	return call{method: http.MethodPost, path: path + "/cancel"}.with("X-User-Id", user)
+}
+
+func giveCancel(t *testing.T, c *contract) {
+	r := newRig(t, rigOptions{contract: c})
+	sale := r.create(newSale("drop-1", 10))
+	path := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
+	queued := r.expect(cancel(path, "ann"), 409, "order-queued")
+	if queued.header.Get("Retry-After") != "1" || queued.problem().OrderID == "" {
+		t.Errorf("a queued order: %v %s", queued.header, queued.body)
+	}
+	r.persist(sale)
+	r.expect(cancel(path, "ann{}"), 400, "invalid-request")
+	r.expect(cancel(path, ""), 401, "unauthenticated")
+	r.expect(cancel(path, "bob"), 404, "unknown-order")
+	r.expect(cancel(strings.Replace(path, "drop-1", "drop-2", 1), "ann"), 404, "unknown-sale")
+	r.expect(cancel(path, breakingUser), 500, "internal")
+	first := r.expect(cancel(path, "ann"), 200, "")
+	if got := decode[orderView](t, first); got.Status != "cancelled" {
+		t.Errorf("cancelled: got %s", first.body)
+	}
+	again := r.expect(cancel(path, "ann"), 200, "")
+	if string(again.body) != string(first.body) {
+		t.Errorf("cancelled again: got %s, want %s", again.body, first.body)
+	}
+	other := r.expect(order("drop-1", "bob", ""), 202, "").header.Get("Location")
+	r.persist(sale)
+	r.exec(`update orders set pay_by = now() - interval '1 s' where user_id = 'bob'`)
+	if expired, err := r.store.ExpireOrders(t.Context(), 1); err != nil || len(expired) != 1 {
+		t.Fatalf("expire: %v, %v", expired, err)
+	}
+	r.expect(cancel(other, "bob"), 409, "not-cancellable")
+}
+
+// TestCancelledUnitsAreOnSaleAgain: the only unit goes to another buyer, and the first one may order again too.
+func TestCancelledUnitsAreOnSaleAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	sale := r.create(newSale("drop-1", 1))
+	path := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
+	r.persist(sale)
+	r.expect(order("drop-1", "bob", ""), 409, "sold-out")
+	r.expect(cancel(path, "ann"), 200, "")
+	r.release()
+	r.expect(cancel(path, "ann"), 200, "") // a second release of nothing
+	r.release()
+	got := r.expect(order("drop-1", "bob", ""), 202, "").header.Get("Location")
+	r.persist(sale)
+	r.expect(order("drop-1", "ann", ""), 409, "sold-out")
+	r.expect(cancel(got, "bob"), 200, "")
+	r.release()
+	r.expect(order("drop-1", "ann", ""), 202, "")
+}
+
+// release gives back what is due, as a worker does.
+func (r *rig) release() {
+	r.t.Helper()
+	releaser := pipeline.NewReleaser(r.rdb, r.keys, r.store, pipeline.NewMetrics(nil), r.log())
+	if err := releaser.Apply(r.t.Context()); err != nil {
+		r.t.Fatalf("release: %v", err)
+	}
+}

@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+const waitlistRoute = "/v1/sales/:sale/waitlist"
+
+// waitingView is how a buyer stands who has joined a waitlist.
+type waitingView struct {
+	SaleID   string `json:"sale_id"`
+	OrderID  string `json:"order_id"` // of the order that is made when the turn comes
+	Status   string `json:"status"`   // waiting, ordered
+	Position int64  `json:"position,omitempty"`
+	Quantity int    `json:"quantity"`
+	JoinedAt string `json:"joined_at"`
+}
+
+func viewWaiting(s *pipeline.Stay, position int64, ordered bool) waitingView {
+	v := waitingView{
+		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: timestamp(s.JoinedAt),
+	}
+	if ordered {
+		v.Status, v.Position = "ordered", 0
+	}
+	return v
+}
+
+// joinWaitlist answers POST: 202 for whoever waits, since now or since before.
+func (a *api) joinWaitlist(c echo.Context) error {
+	request, err := a.readOrder(c)
+	if err != nil {
+		return err
+	}
+	sale, err := a.sale(c)
+	if err != nil {
+		return err
+	}
+	d, err := a.Waitlist.Join(c.Request().Context(), sale, request)
+	if err != nil {
+		return err
+	}
+	if d.Code != lua.JoinJoined {
+		return notJoined(sale, &d)
+	}
+	h := c.Response().Header()
+	h[headerLocation] = []string{waitlistPath(sale.ID)}
+	h[headerCacheControl] = noStore
+	return sendJSON(c, http.StatusAccepted, viewWaiting(&d.Stay, d.Position, false))
+}
+
+func waitlistPath(saleID string) string { return "/v1/sales/" + saleID + "/waitlist" }
+
+// notJoined turns every code that does not let the buyer wait into its problem.
+func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
+	switch d.Code {
+	case lua.JoinAlreadyOrdered:
+		p := newProblem(CodeAlreadyOrdered, "you have a live order in this sale")
+		p.OrderID, p.location = d.OrderID, orderPath(sale.ID, d.OrderID)
+		return p
+	case lua.JoinAlreadyWaiting:
+		return newProblem(CodeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
+	case lua.JoinKeyReused:
+		p := newProblem(CodeIdempotencyKeyReused, "with this Idempotency-Key you wait for another quantity")
+		p.OrderID = d.Stay.OrderID
+		return p
+	case lua.JoinNoWaitlist:
+		return newProblem(CodeNoWaitlist, "this sale has no waitlist")
+	case lua.JoinFull:
+		return newProblem(CodeWaitlistFull, "as many people wait as this sale allows")
+	case lua.JoinAvailable:
+		return newProblem(CodeNotSoldOut, "so many units are left, and nobody waits for them")
+	case lua.JoinNotOpen:
+		p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(d.OpensAt))
+		p.OpensAt = timestamp(d.OpensAt)
+		return p
+	case lua.JoinClosed:
+		return newProblem(CodeSaleClosed, "the sale is over")
+	case lua.JoinPaused:
+		return newProblem(CodeSalePaused, "the sale is paused")
+	case lua.JoinOverLimit:
+		p := invalid(FieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order, and no more than it has", d.MaxQuantity)})
+		p.MaxQuantity = d.MaxQuantity
+		return p
+	default:
+		return fmt.Errorf("the waitlist answered with %q, which has no answer in HTTP", d.Code)
+	}
+}
+
+// showWaitlist answers GET with the buyer's own place; once the turn has come, with the order that was made.
+func (a *api) showWaitlist(c echo.Context) error {
+	userID, sale, err := a.buyerAndSale(c)
+	if err != nil {
+		return err
+	}
+	mine, err := a.Waitlist.Mine(c.Request().Context(), sale, userID)
+	if err != nil {
+		return notFound(err, CodeNotWaiting)
+	}
+	h := c.Response().Header()
+	h[headerCacheControl] = noStore
+	if mine.Ordered {
+		h[headerLocation] = []string{orderPath(sale.ID, mine.Stay.OrderID)}
+	}
+	return sendJSON(c, http.StatusOK, viewWaiting(&mine.Stay, mine.Position, mine.Ordered))
+}
+
+// leaveWaitlist answers DELETE: 204, or 409 with the order for whom the turn has come first.
+func (a *api) leaveWaitlist(c echo.Context) error {
+	userID, sale, err := a.buyerAndSale(c)
+	if err != nil {
+		return err
+	}
+	left, err := a.Waitlist.Leave(c.Request().Context(), sale, userID)
+	if e, ok := errors.AsType[*pipeline.Error](err); ok && e.Kind == pipeline.KindConflict {
+		p := newProblem(CodeAlreadyOrdered, e.Message)
+		p.OrderID, p.location = left.Stay.OrderID, orderPath(sale.ID, left.Stay.OrderID)
+		return p
+	}
+	if err != nil {
+		return notFound(err, CodeNotWaiting)
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+func (a *api) buyerAndSale(c echo.Context) (userID string, sale *pipeline.Sale, err error) {
+	if userID, err = a.Auth.Authenticate(c.Request()); err != nil {
+		return "", nil, err
+	}
+	sale, err = a.sale(c)
+	return userID, sale, err
+}

@@ -1,0 +1,12 @@
+package faultnet
+
+// pieceFraming takes each piece that arrives for a whole message. HTTP/1.1 is like that as our clients use it: no
+// pipelining, and a small request and a small answer are each written at once. An answer that does come in two pieces loses
+// the first one and the connection, which is a lost answer too.
+type pieceFraming struct{}
+
+func pieceFramings() (requests, replies framing) { return pieceFraming{}, pieceFraming{} }
+
+func (pieceFraming) next(data []byte) (n int, ended bool) { return len(data), true }
+
+func (pieceFraming) counts(byte) bool { return true }

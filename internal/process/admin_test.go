@@ -1,0 +1,98 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/process"
+	"sluice/internal/testkit"
+)
+
+// logged is a log that is read while it grows.
+type logged struct {
+	mu   sync.Mutex // protects text
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+var operations = regexp.MustCompile(`"api operations" url=(http://[0-9.:]+)`)
+
+// runAPI runs an api until the test ends, and returns where its operations are served.
+func runAPI(t *testing.T, args ...string) string {
+	t.Helper()
+	cfg := settings(t, testkit.PrivateRedis(t), testkit.Database(t), append(args, "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
+	var log logged
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- process.RunAPI(ctx, cfg, "test", slog.New(slog.NewTextHandler(&log, nil))) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the api: %v\n%s", err, log.String())
+		}
+	})
+	testkit.Eventually(t, time.Minute, "the api to serve", func() bool { return operations.MatchString(log.String()) })
+	return operations.FindStringSubmatch(log.String())[1]
+}
+
+// TestAdminBesideHealth: the admin side needs the token; health, metrics and the explanation of problems do not.
+func TestAdminBesideHealth(t *testing.T) {
+	t.Parallel()
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	status := func(url, token string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode >= 400 && !strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
+			t.Errorf("%s: got %d as %s, want a problem", url, response.StatusCode, response.Header.Get("Content-Type"))
+		}
+		return response.StatusCode
+	}
+	for _, test := range []struct {
+		at    string
+		token string
+		open  int
+	}{{runAPI(t, "--admin-token", "secret"), "secret", 200}, {runAPI(t), "secret", 401}} {
+		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/problems/conflict"} {
+			if got := status(test.at+path, ""); got != 200 {
+				t.Errorf("%s: got %d, want 200", path, got)
+			}
+		}
+		for _, path := range []string{"/admin/v1/sales", "/admin/v1/dead-letters", "/admin/v1/openapi.json"} {
+			if got := status(test.at+path, test.token); got != test.open {
+				t.Errorf("%s with a token: got %d, want %d", path, got, test.open)
+			}
+			if got := status(test.at+path, ""); got != 401 {
+				t.Errorf("%s without a token: got %d, want 401", path, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package process
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/internal/config"
+	"sluice/webhook"
+)
+
+// deliveries are the parts of a worker that tell others what became of orders.
+func deliveries(stores *Stores, cfg config.Config, reg prometheus.Registerer, log *slog.Logger) (*webhook.Deliverer, *webhook.Pruner) {
+	metrics := webhook.NewMetrics(reg)
+	sender := webhook.NewSender(WebhookPolicy(cfg))
+	return webhook.NewDeliverer(stores.Postgres, sender, metrics, log), webhook.NewPruner(stores.Postgres, metrics, log)
+}
+
+// WebhookPolicy is where the settings let events be sent.
+func WebhookPolicy(cfg config.Config) webhook.Policy {
+	return webhook.Policy{AllowPrivate: cfg.WebhookPrivate}
+}

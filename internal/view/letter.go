@@ -1,0 +1,51 @@
+package view
+
+import (
+	"strconv"
+
+	"sluice/pipeline"
+)
+
+// Letter is a dead letter. In a list its payload is left out.
+type Letter struct {
+	ID            string         `json:"id"`
+	CreatedAt     string         `json:"created_at"`
+	Reason        string         `json:"reason"`
+	Error         string         `json:"error"`
+	SaleID        string         `json:"sale_id"`  // as far as the entry tells
+	OrderID       string         `json:"order_id"` // as far as the entry tells
+	Partition     string         `json:"partition"`
+	EntryID       string         `json:"entry_id"`
+	Deliveries    int64          `json:"deliveries"`
+	ResolvedAt    *string        `json:"resolved_at"`
+	Resolution    *string        `json:"resolution"` // replayed or discarded; null while it waits
+	Note          string         `json:"note,omitempty"`
+	ReplayOrderID *string        `json:"replay_order_id"` // the order that a replay made, or may have made
+	Payload       map[string]any `json:"payload,omitempty"`
+}
+
+// NewLetter views a letter.
+func NewLetter(l *pipeline.Letter) Letter {
+	return Letter{
+		ID: strconv.FormatInt(l.ID, 10), CreatedAt: Time(l.CreatedAt), Reason: l.Reason, Error: l.Error, SaleID: l.SaleID,
+		OrderID: l.OrderID, Partition: l.Partition.String(), EntryID: l.EntryID, Deliveries: l.Deliveries,
+		ResolvedAt: TimeOrNil(l.ResolvedAt), Resolution: textOrNil(string(l.Resolution)), Note: l.Note,
+		ReplayOrderID: textOrNil(l.ReplayID), Payload: l.Payload,
+	}
+}
+
+// NewLetters views a list.
+func NewLetters(letters []pipeline.Letter) []Letter {
+	views := make([]Letter, len(letters))
+	for i := range letters {
+		views[i] = NewLetter(&letters[i])
+	}
+	return views
+}
+
+func textOrNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

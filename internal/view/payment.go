@@ -1,0 +1,49 @@
+package view
+
+import (
+	"strconv"
+
+	"sluice/pipeline"
+)
+
+// Payment is money that we were told of, and what became of it.
+type Payment struct {
+	ID          string  `json:"id"`
+	ReceivedAt  string  `json:"received_at"`
+	DecidedAt   *string `json:"decided_at"` // null while it waits for its order
+	Outcome     string  `json:"outcome"`
+	Reason      *string `json:"reason"`       // why it was refused, or is to be paid back
+	Detail      string  `json:"detail"`       // the reason in words
+	PaymentID   string  `json:"payment_id"`   // "" where it could not be read, as with the next two
+	SaleID      string  `json:"sale_id"`      //
+	OrderID     string  `json:"order_id"`     //
+	UserID      *string `json:"user_id"`      // who paid, where the provider tells
+	Amount      *int64  `json:"amount"`       // minor units of currency; null where nobody told
+	Currency    *string `json:"currency"`     //
+	OrderStatus *string `json:"order_status"` // of the order, when this was decided
+	WebhookID   *string `json:"webhook_id"`   // null where an operator told
+	Actor       string  `json:"actor"`
+}
+
+// NewPayment views a payment.
+func NewPayment(p *pipeline.Payment) Payment {
+	var amount *int64
+	if p.Amount != 0 {
+		amount = &p.Amount
+	}
+	return Payment{
+		ID: strconv.FormatInt(p.ID, 10), ReceivedAt: Time(p.ReceivedAt), DecidedAt: TimeOrNil(p.DecidedAt), Outcome: string(p.Outcome),
+		Reason: textOrNil(string(p.Reason)), Detail: p.Detail, PaymentID: p.PaymentID, SaleID: p.SaleID, OrderID: p.OrderID,
+		UserID: textOrNil(p.UserID), Amount: amount, Currency: textOrNil(p.Currency), OrderStatus: textOrNil(string(p.OrderStatus)),
+		WebhookID: textOrNil(p.WebhookID), Actor: p.Actor,
+	}
+}
+
+// NewPayments views a list.
+func NewPayments(payments []pipeline.Payment) []Payment {
+	views := make([]Payment, len(payments))
+	for i := range payments {
+		views[i] = NewPayment(&payments[i])
+	}
+	return views
+}

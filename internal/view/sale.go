@@ -1,0 +1,45 @@
+package view
+
+import (
+	"time"
+
+	"sluice/pipeline"
+)
+
+// Sale is a sale as Postgres defines it, and how many units Redis has left of it.
+type Sale struct {
+	ID                   string  `json:"id"`
+	Title                string  `json:"title"`
+	State                string  `json:"state"` // what the operator decided: active, paused, closed
+	Phase                string  `json:"phase"` // what buyers see: scheduled, open, paused, closed
+	Total                int64   `json:"total"`
+	Sold                 int64   `json:"sold"`      // units in orders that Postgres holds
+	Remaining            *int64  `json:"remaining"` // null when Redis does not hold the sale, or does not tell
+	MaxQuantity          int     `json:"max_quantity"`
+	OpensAt              string  `json:"opens_at"`
+	ClosesAt             string  `json:"closes_at"`
+	PaymentWindowSeconds int64   `json:"payment_window_seconds"`
+	Waitlist             int64   `json:"waitlist"`   // the most people that may wait; 0: it has none
+	UnitPrice            *int64  `json:"unit_price"` // minor units of currency; null: amounts are not compared
+	Currency             *string `json:"currency"`
+	Version              int64   `json:"version"`
+	LoadedAt             *string `json:"loaded_at"`
+	CreatedAt            string  `json:"created_at"`
+	UpdatedAt            string  `json:"updated_at"`
+}
+
+// NewSale views a sale at an instant; remaining is nil where it is not known.
+func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
+	var price *int64
+	if sale.UnitPrice > 0 {
+		price = &sale.UnitPrice
+	}
+	return Sale{
+		ID: sale.ID, Title: sale.Title, State: string(sale.State), Phase: sale.Phase(now),
+		Total: sale.Total, Sold: sale.Sold, Remaining: remaining, MaxQuantity: sale.MaxQuantity,
+		OpensAt: Time(sale.OpensAt), ClosesAt: Time(sale.ClosesAt),
+		PaymentWindowSeconds: int64(sale.PaymentWindow / time.Second),
+		Waitlist:             sale.Waitlist, UnitPrice: price, Currency: textOrNil(sale.Currency), Version: sale.Version,
+		LoadedAt: TimeOrNil(sale.LoadedAt), CreatedAt: Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
+	}
+}

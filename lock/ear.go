@@ -1,0 +1,114 @@
+package lock
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// listenTimeout bounds the first subscription. Without it one waits all the same, and polls.
+const listenTimeout = time.Second
+
+// ear hears who of us is woken. All who wait on one client share its one subscription, which is made when the first waits.
+type ear struct {
+	making sync.Mutex // held while the first subscription is made
+
+	mu      sync.Mutex // protects the rest
+	pubsub  *redis.PubSub
+	shut    bool
+	waiters map[string]chan int64 // by id, with room for one call; nil: neither called nor asleep yet
+}
+
+// listen subscribes, if nobody has yet. When that fails we poll: the client subscribes by itself as soon as it can.
+func (e *ear) listen(ctx context.Context, c *Client) {
+	e.making.Lock()
+	defer e.making.Unlock()
+	e.mu.Lock()
+	needed := e.pubsub == nil && !e.shut
+	e.mu.Unlock()
+	if !needed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenTimeout)
+	defer cancel()
+	pubsub := c.rdb.Subscribe(ctx, c.channel)
+	_, _ = pubsub.ReceiveTimeout(ctx, listenTimeout) // the confirmation: from here on no message is missed
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shut {
+		_ = pubsub.Close()
+		return
+	}
+	e.pubsub = pubsub
+	messages := pubsub.Channel()
+	c.running.Go(func() {
+		for m := range messages {
+			id, text, _ := strings.Cut(m.Payload, " ")
+			fence, _ := strconv.ParseInt(text, 10, 64) // 0: he is to look
+			e.ring(id, fence)
+		}
+	})
+}
+
+// enter makes an id known, if we listen: from now on a call for it is not lost.
+func (e *ear) enter(id string) (listening bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pubsub == nil && !e.shut {
+		return false
+	}
+	if e.waiters == nil {
+		e.waiters = map[string]chan int64{}
+	}
+	e.waiters[id] = nil
+	return true
+}
+
+// sleep returns where the id is called: with the fence of what it was handed, or 0 when it is to look. It returns nil, where
+// nobody ever calls, when we could not listen.
+func (e *ear) sleep(id string) <-chan int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bell(id)
+}
+
+// bell needs mu.
+func (e *ear) bell(id string) chan int64 {
+	bell, known := e.waiters[id]
+	if known && bell == nil {
+		bell = make(chan int64, 1)
+		e.waiters[id] = bell
+	}
+	return bell
+}
+
+func (e *ear) ring(id string, fence int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case e.bell(id) <- fence:
+	default: // nobody of ours, or it was told already
+	}
+}
+
+func (e *ear) exit(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.waiters, id)
+}
+
+func (e *ear) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.shut = true
+	if e.pubsub == nil {
+		return nil
+	}
+	p := e.pubsub
+	e.pubsub = nil
+	return p.Close()
+}

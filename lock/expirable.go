@@ -1,0 +1,116 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	scripts "sluice/lua/lock"
+)
+
+// ExpirableSemaphore is a semaphore whose permits have an id and an end. Nobody renews them; whoever knows the id may give the
+// permit back or extend it, from another process too. For what is held by a ticket rather than by a running function.
+type ExpirableSemaphore struct {
+	shares shares
+	n      int64
+}
+
+// Permit is one of the n. It is free again at ValidUntil, by this machine's monotonic clock, unless it is extended.
+type Permit struct {
+	ID         string
+	ValidUntil time.Time
+}
+
+// ExpirableSemaphore returns the semaphore of a key with n permits, 1 to MaxPermits. It shares its permits with the Semaphore of
+// the same key.
+func (c *Client) ExpirableSemaphore(key string, n int64) ExpirableSemaphore {
+	return ExpirableSemaphore{shares{c, key}, n}
+}
+
+// Acquire waits until ctx ends for one permit, and keeps it for lease, MinTTL to MaxTTL.
+func (s ExpirableSemaphore) Acquire(ctx context.Context, lease time.Duration) (Permit, error) {
+	return s.take(ctx, lease, true)
+}
+
+// TryAcquire takes a permit if one is free and nobody waits, else ErrNotAcquired.
+func (s ExpirableSemaphore) TryAcquire(ctx context.Context, lease time.Duration) (Permit, error) {
+	return s.take(ctx, lease, false)
+}
+
+func (s ExpirableSemaphore) take(ctx context.Context, lease time.Duration, patient bool) (Permit, error) {
+	if err := errors.Join(checkPermits(1, s.n), checkTTL("lease", lease)); err != nil {
+		return Permit{}, err
+	}
+	g, _, sent, err := s.shares.win(ctx, s.share(), patient, 0, lease)
+	if err != nil {
+		return Permit{}, err
+	}
+	p := Permit{ID: g.who.Hold, ValidUntil: validUntil(sent, lease)}
+	if !time.Now().Before(p.ValidUntil) {
+		return Permit{}, errors.Join(fmt.Errorf("%w: Redis took %s to answer", ErrLeaseLost, time.Since(sent)), s.Release(ctx, p.ID))
+	}
+	return p, nil
+}
+
+// Release gives a permit back, although ctx may have ended, within two seconds. ErrNotHeld: its time was over, it was given
+// back before, or no such permit exists.
+func (s ExpirableSemaphore) Release(ctx context.Context, id string) error {
+	g, err := s.grip(id)
+	if err != nil {
+		return err
+	}
+	l := lease{grip: g}
+	return l.release(ctx)
+}
+
+// Extend makes the permit last for d from now on, if it would end before, and returns its end. ErrNotHeld as for Release.
+func (s ExpirableSemaphore) Extend(ctx context.Context, id string, d time.Duration) (time.Time, error) {
+	g, err := s.grip(id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := checkTTL("extension", d); err != nil {
+		return time.Time{}, err
+	}
+	if err := s.shares.client.ready(ctx); err != nil {
+		return time.Time{}, err
+	}
+	holds := g.renewals()
+	holds[0].TTL = d
+	sent := time.Now()
+	ours, err := scripts.Renew(ctx, s.shares.client.rdb, holds)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !ours[0] {
+		return time.Time{}, fmt.Errorf("%w: permit %.100q", ErrNotHeld, id)
+	}
+	return validUntil(sent, d), nil
+}
+
+func (s ExpirableSemaphore) share() scripts.Share {
+	return scripts.Share{Kind: scripts.Permit, Amount: 1, Limit: s.n}
+}
+
+// grip of a permit that somebody else may have taken.
+func (s ExpirableSemaphore) grip(id string) (*shareGrip, error) {
+	if err := errors.Join(checkKey(s.shares.key), checkPermits(1, s.n)); err != nil {
+		return nil, err
+	}
+	if !isID(id) {
+		return nil, fmt.Errorf("%w: permit %.100q: that is no id", ErrNotHeld, id)
+	}
+	c := s.shares.client
+	return &shareGrip{client: c, keys: s.shares.keys(), share: s.share(), who: c.caller(Owner{}, id)}, nil
+}
+
+// isID tells whether newID may have made it.
+func isID(id string) bool {
+	for _, r := range id {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'z') && r != '.' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 64
+}

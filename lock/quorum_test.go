@@ -1,0 +1,224 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/internal/faultnet"
+	"sluice/internal/localservers"
+	"sluice/internal/testkit"
+	"sluice/lock"
+)
+
+// council is five servers, each behind a proxy.
+type council struct {
+	*testing.T
+	ctx     context.Context
+	servers []*localservers.Redis
+	proxies []*faultnet.Proxy
+}
+
+const (
+	councilSize = 5
+	quorumTTL   = 2 * time.Second
+)
+
+// newCouncil starts them, and waits until they are old enough to vote.
+func newCouncil(t *testing.T) *council {
+	t.Helper()
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*callLimit)
+	t.Cleanup(cancel)
+	c := &council{T: t, ctx: ctx}
+	for range councilSize {
+		server := testkit.PrivateRedis(t, "appendonly no")
+		proxy, err := faultnet.Listen(server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = proxy.Close() })
+		c.servers, c.proxies = append(c.servers, server), append(c.proxies, proxy)
+	}
+	return c
+}
+
+// quorum is one more process that uses the servers.
+func (c *council) quorum(options ...lock.Option) lock.Servers {
+	c.Helper()
+	clients := make([]*lock.Client, councilSize)
+	for i := range clients {
+		clients[i] = lock.New(testkit.Client(c, c.proxies[i].URL()), append([]lock.Option{lock.WithTTL(quorumTTL)}, options...)...)
+		c.Cleanup(func() {
+			c.proxies[i].Heal()
+			c.proxies[i].Thaw()
+			_ = clients[i].Close()
+		})
+	}
+	return lock.Quorum(clients...)
+}
+
+func (c *council) kill(i int) {
+	c.Helper()
+	if err := c.servers[i].Kill(); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *council) restart(i int) {
+	c.Helper()
+	if err := c.servers[i].Restart(c.ctx); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// lock waits for the quorum, also for the servers to be old enough.
+func (c *council) lock(m lock.QuorumMutex) lock.Hold {
+	c.Helper()
+	return must[lock.Hold](c)(m.Lock(c.ctx))
+}
+
+func TestYoungServersDoNotVote(t *testing.T) {
+	c := newCouncil(t)
+	m := c.quorum().Mutex("a")
+	if _, err := m.TryLock(c.ctx); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("locked by servers that have just begun: %v", err)
+	}
+	h := c.lock(m)
+	for i := range 3 { // a majority dies, and comes back without its memory
+		c.kill(i)
+		c.restart(i)
+	}
+	if _, err := c.quorum().Mutex("a").TryLock(c.ctx); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("two hold it: the restarted servers voted at once: %v", err)
+	}
+	next := c.lock(c.quorum().Mutex("a")) // when they may
+	if h.Context().Err() == nil {
+		t.Error("the first holder still believes")
+	}
+	if err := next.Unlock(c.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// A minority of dead or frozen servers changes nothing; the lock stays, and is mended when they are back.
+func TestAQuorumOutlivesAMinority(t *testing.T) {
+	c := newCouncil(t)
+	for try := 1; !c.outlivesAMinority(fmt.Sprint(try)); try++ {
+		if try == 3 { // a machine that stops for two seconds loses a lease; not three times
+			t.Fatal("the lock was lost each time")
+		}
+	}
+}
+
+// outlivesAMinority returns false when the lease was lost.
+func (c *council) outlivesAMinority(key string) bool {
+	h := c.lock(c.quorum().Mutex(key))
+	lasts := func(what string, is func() bool) bool {
+		testkit.Eventually(c, callLimit, what, func() bool { return h.Context().Err() != nil || is() })
+		return h.Context().Err() == nil
+	}
+	renewedFor := func(d time.Duration) func() bool {
+		from := h.ValidUntil()
+		return func() bool { return h.ValidUntil().Sub(from) > d }
+	}
+	c.kill(0)
+	c.proxies[1].Freeze()
+	renewed := lasts("renewals without two servers", renewedFor(2*quorumTTL))
+	if _, err := c.quorum().Mutex(key).TryLock(c.ctx); renewed && !errors.Is(err, lock.ErrNotAcquired) {
+		c.Errorf("a second holder: %v", err)
+	}
+	c.restart(0)
+	c.proxies[1].Thaw()
+	first := testkit.Client(c, c.servers[0].URL())
+	mended := lasts("the restarted server to vote", func() bool {
+		value := first.Get(c.ctx, key).Val()
+		return uptime(first.Info(c.ctx, "server").Val()) > quorumTTL+2*time.Second && len(value) > 17 && value[16] != '-'
+	})
+	c.proxies[3].Cut() // two others: without the mended ones there is no majority
+	c.proxies[4].Cut()
+	kept := lasts("renewals by the mended ones", renewedFor(quorumTTL))
+	if err := h.Unlock(c.ctx); err != nil && kept {
+		c.Error(err)
+	}
+	c.proxies[3].Heal()
+	c.proxies[4].Heal()
+	return renewed && mended && kept
+}
+
+// Without a majority the holder's context ends before anybody else can hold it.
+func TestAQuorumIsLostWithTheMajority(t *testing.T) {
+	c := newCouncil(t)
+	h := c.lock(c.quorum().Mutex("a"))
+	work := h.Context()
+	for i := range 3 {
+		c.proxies[i].Freeze()
+	}
+	near := make([]*lock.Client, councilSize) // past the proxies
+	for i := range near {
+		near[i] = lock.New(testkit.Client(t, c.servers[i].URL()), lock.WithTTL(quorumTTL))
+		t.Cleanup(func() { _ = near[i].Close() })
+	}
+	next := must[lock.Hold](t)(lock.Quorum(near...).Mutex("a").Lock(c.ctx))
+	if work.Err() == nil || !errors.Is(context.Cause(work), lock.ErrLeaseLost) {
+		t.Errorf("the first holder's context: %v, cause %v", work.Err(), context.Cause(work))
+	}
+	if err := h.Unlock(c.ctx); !errors.Is(err, lock.ErrNotHeld) {
+		t.Errorf("late unlock: %v", err)
+	}
+	if err := next.Unlock(c.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// Several processes want it while servers die, come back and are cut: never two at once.
+func TestAQuorumUnderFire(t *testing.T) {
+	c := newCouncil(t)
+	c.lock(c.quorum().Mutex("warm")) // they are old enough
+	var inside, won atomic.Int32
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		m := c.quorum().Mutex("a")
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				h, err := m.Lock(c.ctx, lock.Wait(time.Second))
+				if err != nil {
+					continue
+				}
+				if n := inside.Add(1); n != 1 && h.Context().Err() == nil {
+					t.Errorf("%d inside", n)
+				}
+				won.Add(1)
+				inside.Add(-1)
+				_ = h.Unlock(c.ctx) // some servers are away
+			}
+		})
+	}
+	for round := range 2 {
+		i, j := round%councilSize, (round+2)%councilSize
+		c.kill(i)
+		c.proxies[j].Cut()
+		before := won.Load()
+		testkit.Eventually(t, callLimit, fmt.Sprintf("somebody to get it in round %d", round), func() bool { return won.Load() > before+3 })
+		c.proxies[j].Heal()
+		c.restart(i)
+		// The next to die must not be the third that is away: one restarted has no vote for a lease.
+		testkit.Eventually(t, callLimit, "the restarted server to vote", func() bool {
+			info := testkit.Client(t, c.servers[i].URL()).Info(c.ctx, "server").Val()
+			return uptime(info) > quorumTTL+2*time.Second
+		})
+	}
+	close(stop)
+	wg.Wait()
+	t.Logf("%d times held, by one at a time", won.Load())
+}

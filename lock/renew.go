@@ -1,0 +1,212 @@
+package lock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	scripts "sluice/lua/lock"
+)
+
+const (
+	// renewPart: a lease is renewed when a third of it is over, which leaves time for a second and a third try.
+	renewPart = 3
+	// retryPart: a failed renewal is repeated after this part of what is left of the lease.
+	retryPart = 12
+	// sameBatch: what is due within this part of its lease goes with the batch that is sent now.
+	sameBatch = 6
+	// renewalsAtOnce bounds the batches under way.
+	renewalsAtOnce = 8
+)
+
+// renewer keeps a client's leases alive, all in a few calls. It has no goroutine of its own: a timer starts one when
+// something is due.
+type renewer struct {
+	mu     sync.Mutex // protects the rest, and due and busy of the leases
+	leases map[*lease]struct{}
+	timer  *time.Timer
+	next   time.Time // when the timer fires; zero: it doesn't
+	done   bool
+}
+
+// add begins to renew a lease, first at an instant.
+func (r *renewer) add(c *Client, l *lease, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return
+	}
+	if r.leases == nil {
+		r.leases = map[*lease]struct{}{}
+	}
+	l.due = due
+	r.leases[l] = struct{}{}
+	r.wake(c, l.due)
+}
+
+// wake needs mu. It makes sure that the timer fires at an instant or before.
+func (r *renewer) wake(c *Client, at time.Time) {
+	if r.done || !r.next.IsZero() && !at.Before(r.next) {
+		return
+	}
+	r.next = at
+	wait := max(time.Until(at), 0)
+	if r.timer == nil {
+		r.timer = time.AfterFunc(wait, func() { r.fire(c) })
+		return
+	}
+	r.timer.Reset(wait)
+}
+
+// remove ends the renewal of a lease. One that is under way may still arrive; it renews nothing that was freed.
+func (r *renewer) remove(l *lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.leases, l)
+}
+
+// begin enters something that Close waits for. It returns false when the client is closed; else call running.Done.
+func (c *Client) begin() bool {
+	c.renewer.mu.Lock()
+	defer c.renewer.mu.Unlock()
+	if c.renewer.done {
+		return false
+	}
+	c.running.Add(1)
+	return true
+}
+
+func (r *renewer) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// fire renews what is due. The timer may fire again meanwhile, for others: a batch that hangs holds up nobody.
+func (r *renewer) fire(c *Client) {
+	r.mu.Lock()
+	if r.done {
+		r.mu.Unlock()
+		return
+	}
+	c.running.Add(1)
+	defer c.running.Done()
+	now := time.Now()
+	r.next = time.Time{}
+	var due []*lease
+	var next time.Time
+	for l := range r.leases {
+		switch {
+		case l.busy:
+		case l.due.Sub(now) <= l.ttl/sameBatch:
+			l.busy = true
+			due = append(due, l)
+		case next.IsZero() || l.due.Before(next):
+			next = l.due
+		}
+	}
+	if !next.IsZero() {
+		r.wake(c, next)
+	}
+	r.mu.Unlock()
+	// Not under the mutex: the context may be another lease's, whose end comes here.
+	due = slices.DeleteFunc(due, func(l *lease) bool {
+		over := l.parent.Err() != nil
+		if over {
+			r.remove(l) // its work is over, the lease ends by itself
+		}
+		return over
+	})
+	if len(due) > 0 {
+		c.renew(due)
+	}
+}
+
+// renew sends the batches, one for each slot where keys must lie in one, and waits for them.
+func (c *Client) renew(due []*lease) {
+	batches := map[string][]*lease{}
+	for _, l := range due {
+		slot := ""
+		if c.cluster {
+			slot = hashTag(l.renewals()[0].Key)
+		}
+		batches[slot] = append(batches[slot], l)
+	}
+	var calls sync.WaitGroup
+	free := make(chan struct{}, renewalsAtOnce)
+	for _, group := range batches {
+		for len(group) > 0 {
+			n, holds := takeBatch(group)
+			batch := group[:n]
+			group = group[n:]
+			free <- struct{}{}
+			calls.Go(func() {
+				defer func() { <-free }()
+				c.renewBatch(batch, holds)
+			})
+		}
+	}
+	calls.Wait()
+}
+
+// takeBatch returns how many leases fit into one call, and what it says.
+func takeBatch(group []*lease) (n int, holds []scripts.Renewal) {
+	for _, l := range group {
+		more := l.renewals()
+		if n > 0 && len(holds)+len(more) > scripts.MaxRenewals {
+			break
+		}
+		for i := range more {
+			more[i].TTL = l.ttl
+		}
+		holds = append(holds, more...)
+		n++
+	}
+	return n, holds
+}
+
+// renewBatch makes one call. It has half of the time that the shortest lease has left, so that a connection that hangs leaves
+// time for another; what it says after a lease's deadline is void.
+func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
+	limit := batch[0].ttl
+	for _, l := range batch {
+		limit = min(limit, l.left())
+	}
+	ctx, cancel := context.WithTimeout(c.closing, max(limit/2, time.Millisecond))
+	defer cancel()
+	sent := time.Now()
+	ours, err := scripts.Renew(ctx, c.rdb, holds)
+	for _, l := range batch {
+		n := len(l.renewals())
+		if err != nil {
+			c.renewer.again(c, l, time.Now().Add(l.left()/retryPart))
+			continue
+		}
+		held := true
+		for _, is := range ours[:n] {
+			held = held && is
+		}
+		ours = ours[n:]
+		if !held {
+			l.end(ErrLeaseLost)
+			continue
+		}
+		l.renewed(sent, l.ttl)
+		c.renewer.again(c, l, sent.Add(l.ttl/renewPart))
+	}
+}
+
+// again says when a lease is due next.
+func (r *renewer) again(c *Client, l *lease, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.busy = false
+	if _, held := r.leases[l]; held {
+		l.due = due
+		r.wake(c, due)
+	}
+}

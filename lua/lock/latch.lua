@@ -1,0 +1,54 @@
+-- latch: makes a latch, counts a party in, tells how many are missing, and lets a caller wait.
+--
+-- Why atomic: the last party opens the latch and wakes all who wait; one who joins them in between would sleep on. And a
+-- latch is made by whoever comes first, once.
+--
+-- The latch is a set of who has arrived, not a number: a party that is counted twice, by a retry, counts once.
+--
+-- KEYS[1] latch   hash: "count", and one field "p:<party>" for each that has arrived; expires
+-- KEYS[2] queue   set of who waits, "<hold> <channel>"; expires with the latch
+--
+-- ARGV[1] count    parties that it takes
+-- ARGV[2] life_ms  how long the latch lives after it is made, in ms
+-- ARGV[3] party    who arrives; empty: nobody
+-- ARGV[4] hold     who wants to wait, with channel; empty: nobody. With "-" before it: who leaves
+-- ARGV[5] channel  where to wake him
+--
+-- Returns how many parties are missing; 0: the latch is open.
+-- Raises DIFFERS when the latch was made for another number of parties; nothing changes.
+--
+-- Cost: O(1); O(waiters) for the party that opens it.
+
+local latch, queue = KEYS[1], KEYS[2]
+local count, life_ms, party, hold, channel = unpack(ARGV)
+
+if string.sub(hold, 1, 1) == '-' then
+  redis.call('SREM', queue, string.sub(hold, 2) .. ' ' .. channel)
+  hold = ''
+end
+local made = redis.call('HGET', latch, 'count')
+if made and made ~= count then
+  return redis.error_reply('DIFFERS latch: it was made for ' .. made .. ' parties')
+end
+if not made and (party ~= '' or hold ~= '') then
+  redis.call('HSET', latch, 'count', count)
+  redis.call('PEXPIRE', latch, life_ms)
+end
+if party ~= '' then
+  local arrived = redis.call('HEXISTS', latch, 'p:' .. party) == 1
+  if not arrived and redis.call('HLEN', latch) <= tonumber(count) then -- an open latch needs nobody
+    redis.call('HSET', latch, 'p:' .. party, '1')
+  end
+end
+local missing = count - math.max(redis.call('HLEN', latch) - 1, 0)
+if missing == 0 then
+  for _, waiter in ipairs(redis.call('SMEMBERS', queue)) do
+    local whom, there = string.match(waiter, '^(%S+) (%S+)$')
+    redis.pcall('PUBLISH', there, whom) -- pcall: a user may not publish; then who waits polls
+  end
+  redis.call('DEL', queue)
+elseif hold ~= '' then
+  redis.call('SADD', queue, hold .. ' ' .. channel)
+  redis.call('PEXPIRE', queue, redis.call('PTTL', latch))
+end
+return missing

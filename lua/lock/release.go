@@ -1,0 +1,46 @@
+package lock
+
+import (
+	"context"
+	_ "embed" // the script is part of the program
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed release.lua
+var releaseSource string
+
+var releaseScript = redis.NewScript(releaseSource)
+
+// The codes of release.lua.
+const (
+	releaseFreed   = "freed"
+	releaseKept    = "kept"
+	releaseNotHeld = "not-held"
+)
+
+// Release ends one hold of a mutex and, when who has a Channel, its place in the queue. held tells whether the hold had the
+// lock: false means that its lease ended before, or that it only waited.
+func Release(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller) (held bool, err error) {
+	if err := who.check(time.Second); err != nil {
+		return false, fmt.Errorf("release: %w", err)
+	}
+	args := []any{who.name(), who.Channel, who.flags(false)}
+	if who.Channel == "" && args[2] == "" {
+		args = args[:1]
+	}
+	reply, err := releaseScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue}, args...).Result()
+	if err != nil {
+		return false, fmt.Errorf("release: %w", err)
+	}
+	switch reply {
+	case releaseFreed, releaseKept:
+		return true, nil
+	case releaseNotHeld:
+		return false, nil
+	default:
+		return false, fmt.Errorf("release: unknown reply: %T %.200v", reply, reply)
+	}
+}

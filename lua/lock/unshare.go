@@ -1,0 +1,44 @@
+package lock
+
+import (
+	"context"
+	_ "embed" // the script is part of the program
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed unshare.lua
+var unshareSource string
+
+var unshareScript = redis.NewScript(unshareSource)
+
+// The codes of unshare.lua.
+const (
+	unshareFreed   = "freed"
+	unshareNotHeld = "not-held"
+)
+
+// GiveShareBack ends a share and, when who has a Channel, its place in the queue. held tells whether it was still held.
+func GiveShareBack(ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share) (held bool, err error) {
+	if err := who.check(time.Second); err != nil {
+		return false, fmt.Errorf("unshare: %w", err)
+	}
+	if err := share.check(); err != nil {
+		return false, fmt.Errorf("unshare: %w", err)
+	}
+	reply, err := unshareScript.Run(ctx, rdb, []string{keys.Shares, keys.Queue},
+		string(share.Kind), share.Amount, share.Limit, who.Hold, who.Channel, who.flags(false)).Result()
+	if err != nil {
+		return false, fmt.Errorf("unshare: %w", err)
+	}
+	switch reply {
+	case unshareFreed:
+		return true, nil
+	case unshareNotHeld:
+		return false, nil
+	default:
+		return false, fmt.Errorf("unshare: unknown reply: %T %.200v", reply, reply)
+	}
+}

@@ -1,0 +1,79 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"sluice/lua"
+)
+
+func (f *fixture) mustPass(atMS int64) (lua.Passage, int64) {
+	f.Helper()
+	got, at, err := lua.Passed(f.ctx, f.rdb, f.admit.Orders, f.admit.Trusted, atMS)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return got, at
+}
+
+// An instant has passed once every event that was there then is settled, and not before.
+func TestPassedFollowsTheStream(t *testing.T) {
+	f := newFixture(t)
+	got, _ := f.mustPass(0)
+	same(t, "without a stream", got, lua.PassagePassed)
+	ids := f.delivered(2)
+	got, at := f.mustPass(0)
+	same(t, "two events", got, lua.PassageWaiting)
+	if now := f.nowMS(); at > now || at < now-time.Minute.Milliseconds() {
+		t.Errorf("asked about now, got %d, which is not %d", at, now)
+	}
+	got, again := f.mustPass(1)
+	same(t, "before any event", got, lua.PassagePassed)
+	same(t, "the instant", again, int64(1))
+
+	f.mustSettle(lua.SettleItem{EntryID: ids[0]})
+	f.unchanged("looking", func() {
+		got, again = f.mustPass(at)
+		same(t, "one event left", got, lua.PassageWaiting)
+		same(t, "the instant", again, at)
+	})
+	f.mustSettle(lua.SettleItem{EntryID: ids[1]})
+	got, _ = f.mustPass(at)
+	same(t, "none left", got, lua.PassagePassed)
+	f.do("XADD", f.admit.Orders, at+1, "v", "1")
+	got, _ = f.mustPass(at)
+	same(t, "a later one", got, lua.PassagePassed)
+}
+
+// A clock that was set back makes no event look settled: its id is ahead of the clock then.
+func TestPassedWithIdsAheadOfTheClock(t *testing.T) {
+	f := newFixture(t)
+	ahead := f.nowMS() + time.Hour.Milliseconds()
+	f.do("XADD", f.admit.Orders, ahead, "v", "1")
+	got, at := f.mustPass(0)
+	same(t, "got", got, lua.PassageWaiting)
+	same(t, "the instant", at, ahead)
+}
+
+// A server whose state is not verified proves nothing.
+func TestPassedOnlyWhereTrusted(t *testing.T) {
+	f := newFixture(t)
+	for _, state := range []string{"", "another", "reopening:" + f.do("GET", f.admit.Trusted).(string)} {
+		f.do("SET", f.admit.Trusted, state)
+		got, _ := f.mustPass(0)
+		same(t, state, got, lua.PassageUntrusted)
+	}
+}
+
+func TestPassedRefusesNonsense(t *testing.T) {
+	f := newFixture(t)
+	for _, at := range []any{"x", "", -1} {
+		if err := f.run("passed.lua", []string{f.admit.Orders, f.admit.Trusted}, at); err == nil {
+			t.Errorf("%v: got no error", at)
+		}
+	}
+	f.spoilt(f.admit.Orders, func() error {
+		_, _, err := lua.Passed(f.ctx, f.rdb, f.admit.Orders, f.admit.Trusted, 0)
+		return err
+	})
+}

@@ -1,0 +1,85 @@
+-- verify: says whether a partition's state was verified under the server process that holds it, and carries it from one
+-- step of a verification to the next.
+--
+-- Why atomic: a restart, a failover, a restored file or a flush puts another state, or another process, under the same
+-- keys. Nobody may go on from what was read before, so each step names the process and the verification that it follows,
+-- and is taken only if both are still there. Of two verifications at once the later one wins, and the earlier one is told.
+--
+-- Only the installation that a partition belongs to may verify it: another database knows nothing of what Redis holds here, and
+-- would call anything verified. A partition that belongs to nobody is taken by the first verification that begins.
+--
+-- A server is "<run_id>:<replid>": the process, and the history of what it holds. A process that followed another one and was
+-- made a primary again may hold less than before, under the same run_id; each of the two gives it another replication id.
+-- So does the first replica that connects, and the last one being gone for long: verifying once more costs a moment.
+--
+-- KEYS[1] trusted  "<server>" verified; "reopening:<server>" verified, and open for lost accepts only;
+--                  "verifying:<server>:<token>" somebody is at it; anything else, or nothing: not verified
+--
+-- KEYS[2] installation  id of the installation that the partition belongs to; absent in a new or flushed server
+--
+-- ARGV[1] step   "look", "begin", "reopen" or "finish"
+-- ARGV[2] token  names one verification; no spaces
+-- ARGV[3] id     of the caller's installation; "-" for whoever only looks, and does not care
+--
+-- Returns a code, and behind it the server:
+--   trusted    verified: admission is open (look, finish)
+--   reopening  verified, and open for lost accepts only (look, reopen)
+--   verifying  begin: this verification has the partition now, and nobody is admitted
+--   untrusted  look: not verified, or it belongs to nobody
+--   overtaken  reopen, finish: this verification does not have the partition; nothing changed
+--   foreign    it belongs to another installation; nothing changed
+-- Raises BADCALL for an unknown step, and for a step that changes something without an id; nothing changes.
+--
+-- Cost: O(1), two INFO.
+
+local trusted, installation = KEYS[1], KEYS[2]
+local step, token, id = ARGV[1], ARGV[2], ARGV[3]
+
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
+  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+local state = redis.call('GET', trusted)
+local own = 'verifying:' .. server .. ':' .. token
+local half = 'reopening:' .. server
+
+if not id or (id == '-' and step ~= 'look') then
+  return redis.error_reply('BADCALL verify: the id of an installation is missing')
+end
+local owner = redis.call('GET', installation)
+
+local code, becomes
+if owner and id ~= '-' and owner ~= id then
+  code = 'foreign'
+elseif step == 'look' then
+  code = 'untrusted'
+  local owned = owner or id == '-' -- what nobody owns is verified anew, which takes it
+  if owned and state == server then
+    code = 'trusted'
+  elseif owned and state == half then
+    code = 'reopening'
+  end
+elseif step == 'begin' then
+  code = 'verifying'
+  becomes = own
+elseif step == 'reopen' then
+  code = 'overtaken'
+  if state == own or state == half then
+    code = 'reopening'
+    becomes = half
+  end
+elseif step == 'finish' then
+  code = 'overtaken'
+  if state == own or state == half or state == server then
+    code = 'trusted'
+    becomes = server
+  end
+else
+  return redis.error_reply('BADCALL verify: not a step')
+end
+
+if becomes then
+  if not owner and step == 'begin' then
+    redis.call('SET', installation, id)
+  end
+  redis.call('SET', trusted, becomes)
+end
+return { code, server }

@@ -1,0 +1,250 @@
+package lua_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/testkit"
+	"sluice/lua"
+)
+
+func (f *fixture) look() lua.Trust {
+	f.Helper()
+	state, runID, err := lua.Look(f.ctx, f.rdb, f.verify())
+	if err != nil || len(runID) != 81 {
+		f.Fatalf("look: got %q, run_id %q, %v", state, runID, err)
+	}
+	return state
+}
+
+type verifyStep func(ctx context.Context, rdb redis.Scripter, keys lua.VerifyKeys, token string) (lua.Trust, error)
+
+func (f *fixture) step(step verifyStep, token string, want lua.Trust) {
+	f.Helper()
+	if got, err := step(f.ctx, f.rdb, f.verify(), token); err != nil || got != want {
+		f.Fatalf("step of %s: got %q, %v, want %q", token, got, err, want)
+	}
+}
+
+func TestAVerificationFromBeginningToEnd(t *testing.T) {
+	f := newFixture(t)
+	same(t, "after the fixture", f.look(), lua.Trusted)
+	for range 2 { // every step may be sent twice
+		f.step(lua.BeginVerify, "one", lua.Verifying)
+	}
+	same(t, "begun", f.look(), lua.Untrusted)
+	for range 2 {
+		f.step(lua.Reopen, "one", lua.Reopening)
+	}
+	same(t, "half open", f.look(), lua.Reopening)
+	for range 2 {
+		f.step(lua.FinishVerify, "one", lua.Trusted)
+	}
+	same(t, "finished", f.look(), lua.Trusted)
+}
+
+func TestTheLaterVerificationWins(t *testing.T) {
+	f := newFixture(t)
+	f.step(lua.BeginVerify, "one", lua.Verifying)
+	f.step(lua.BeginVerify, "two", lua.Verifying)
+	for _, step := range []verifyStep{lua.Reopen, lua.FinishVerify} {
+		f.step(step, "one", lua.Overtaken)
+		same(t, "after the overtaken one", f.look(), lua.Untrusted)
+	}
+	f.step(lua.FinishVerify, "two", lua.Trusted)
+}
+
+// What was verified under another process, was never verified, or is nonsense, counts for nothing.
+func TestNothingElseIsTrusted(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(5))
+	runID := f.do("GET", f.admit.Trusted).(string)
+	for _, value := range []string{
+		"", strings.Repeat("0", 40), runID[:80], runID + "0", runID[:40], runID[:41] + strings.Repeat("0", 40), strings.Repeat("0", 40) + runID[40:], "verifying:" + runID + ":one", "reopening:" + strings.Repeat("0", 40), "trusted",
+	} {
+		f.do("SET", f.admit.Trusted, value)
+		same(t, "look at "+value, f.look(), lua.Untrusted)
+		f.refusedEverywhere(value, true)
+		f.step(lua.FinishVerify, "another", lua.Overtaken)
+	}
+	f.do("DEL", f.admit.Trusted)
+	same(t, "look at nothing", f.look(), lua.Untrusted)
+	f.refusedEverywhere("nothing", true)
+
+	// Half open: lost accepts only.
+	f.do("SET", f.admit.Trusted, "reopening:"+runID)
+	f.refusedEverywhere("half open", false)
+	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")})
+	if err != nil || again.Outcomes[0].Code != lua.AdmitAccepted {
+		t.Errorf("a lost accept: got %+v, %v", again, err)
+	}
+}
+
+// refusedEverywhere tries all that must not be done without trust, and sees that nothing changes.
+func (f *fixture) refusedEverywhere(what string, againToo bool) {
+	f.Helper()
+	f.unchanged(what, func() {
+		same(f, what+": admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitUntrusted})
+		if againToo {
+			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")})
+			if err != nil || reply.Outcomes[0].Code != lua.AdmitUntrusted {
+				f.Fatalf("%s: admit again: got %+v, %v", what, reply, err)
+			}
+		}
+		if _, err := release(f, "ann", orderID(1)); !errors.Is(err, lua.ErrUntrusted) {
+			f.Fatalf("%s: release: got %v", what, err)
+		}
+		if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale+"-other", f.admit.Trusted, f.openSale(1)); err != nil || got != lua.LoadUntrusted {
+			f.Fatalf("%s: load: got %q, %v", what, got, err)
+		}
+	})
+}
+
+// A restart changes nothing of the keys, and yet the state counts as unverified: another process holds it.
+func TestARestartedServerIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	f := fixtureOn(t, testkit.Client(t, server.URL()), "restart")
+	f.load(f.openSale(5))
+	f.step(lua.BeginVerify, "before", lua.Verifying)
+	if err := server.Restart(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, callLimit, "Redis answers", func() bool { return f.rdb.Ping(f.ctx).Err() == nil })
+	f.step(lua.FinishVerify, "before", lua.Overtaken) // what it compared was in another process
+	same(t, "after a restart in the middle", f.look(), lua.Untrusted)
+	f.trust()
+	if err := server.Restart(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, callLimit, "Redis answers", func() bool { return f.rdb.Ping(f.ctx).Err() == nil })
+	same(t, "after a restart", f.look(), lua.Untrusted)
+	f.refusedEverywhere("restarted", true)
+}
+
+// An accept that was made in time is taken back whatever became of the sale, as long as there are units, and no more.
+func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
+	f := newFixture(t)
+	sale := f.openSale(5)
+	sale.State, sale.MaxQuantity, sale.ClosesMS = "closed", 1, f.nowMS()-1
+	f.load(sale)
+	big, rest, more := request(1, "ann"), request(2, "bob"), request(3, "cy")
+	big.Quantity, rest.Quantity, more.Quantity = 4, 1, 1
+	second := request(4, "ann")
+	reqs := []lua.AdmitRequest{big, rest, more, second}
+	for range 2 {
+		reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "codes", codes(reply), []lua.AdmitCode{lua.AdmitAccepted, lua.AdmitAccepted, lua.AdmitSoldOut, lua.AdmitAlreadyOrdered})
+	}
+	same(t, "events", len(f.state().Events), 2)
+}
+
+func (f *fixture) installKeys() lua.InstallKeys {
+	return lua.InstallKeys{
+		Trusted: f.admit.Trusted, Sale: f.admit.Sale, Buyers: f.admit.Buyers, Staged: f.layout.Staged(partition, saleID, "one"),
+		Waitlist: f.admit.Waitlist, Waiting: f.admit.Waiting,
+		StagedWaitlist: f.layout.StagedWaitlist(partition, saleID, "one"), StagedWaiting: f.layout.StagedWaiting(partition, saleID, "one"),
+	}
+}
+
+func TestInstallReplacesASaleWhole(t *testing.T) {
+	f := newFixture(t)
+	old := f.load(f.openSale(5))
+	f.mustAdmit(request(1, "ann"), request(2, "bob"))
+	fields := old
+	fields.Stock, fields.Total, fields.Version = -3, 7, 4
+	counters := lua.Counters{Accepted: 9, Released: 2}
+	slot := slotText(slotOf(request(3, "cy"), 77, 9))
+	install := func(slots int, want lua.InstallResult) {
+		t.Helper()
+		if got, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.Staged{Slots: slots}, fields, counters); err != nil || got != want {
+			t.Fatalf("install: got %q, %v, want %q", got, err, want)
+		}
+	}
+	f.do("HSET", f.installKeys().Staged, "cy", slot)
+	f.do("PEXPIRE", f.installKeys().Staged, 60_000)
+	f.unchanged("without the partition", func() { install(1, lua.InstallOvertaken) })
+	f.step(lua.BeginVerify, "two", lua.Verifying)
+	f.unchanged("another's partition", func() { install(1, lua.InstallOvertaken) })
+	f.step(lua.BeginVerify, "one", lua.Verifying)
+	f.unchanged("other slots", func() {
+		install(0, lua.InstallIncomplete)
+		install(2, lua.InstallIncomplete)
+	})
+
+	install(1, lua.InstallInstalled)
+	want := saleHash(fields, 9, 2)
+	same(t, "sale", f.hash(f.admit.Sale), want)
+	same(t, "buyers", f.hash(f.admit.Buyers), map[string]string{"cy": slot})
+	same(t, "time to live", f.do("PTTL", f.admit.Buyers), any(int64(-1)))
+	install(1, lua.InstallIncomplete) // a lost reply: the staged slots are used up
+	same(t, "sale after that", f.hash(f.admit.Sale), want)
+
+	install(0, lua.InstallInstalled)
+	same(t, "nobody left", len(f.hash(f.admit.Buyers)), 0)
+}
+
+func TestVerifyRefusesBadArguments(t *testing.T) {
+	f := newFixture(t)
+	f.unchanged("bad arguments", func() {
+		for _, token := range []string{"", "-", "a b"} {
+			if _, err := lua.BeginVerify(f.ctx, f.rdb, f.verify(), token); err == nil {
+				t.Errorf("token %q is accepted", token)
+			}
+		}
+		if err := f.run("verify.lua", []string{f.admit.Trusted, f.verify().Installation}, "jump", "one", "ours"); !redis.HasErrorPrefix(err, "BADCALL") {
+			t.Errorf("an unknown step: got %v", err)
+		}
+		bad := f.openSale(1)
+		bad.State = "open"
+		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.Staged{}, bad, lua.Counters{}); err == nil {
+			t.Error("an unknown state is accepted")
+		}
+		if err := f.run("install.lua", []string{"a", "b", "c", "d"}, "one"); !redis.HasErrorPrefix(err, "BADCALL") {
+			t.Errorf("one argument: got %v", err)
+		}
+		if err := f.run("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", ""); !redis.HasErrorPrefix(err, "BADCALL") {
+			t.Errorf("an unknown mode: got %v", err)
+		}
+	})
+	f.spoilt(f.admit.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
+	spoiltOwner := f.verify()
+	spoiltOwner.Installation = f.admit.Sale + "-owner"
+	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.Look(f.ctx, f.rdb, spoiltOwner); return err })
+	if err := f.run("verify.lua", []string{f.admit.Trusted, f.verify().Installation}, "begin", "one", "-"); !redis.HasErrorPrefix(err, "BADCALL") {
+		t.Errorf("begin without an id: got %v", err)
+	}
+}
+
+// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin makes a partition anybody's.
+func TestAForeignVerificationChangesNothing(t *testing.T) {
+	f := newFixture(t)
+	theirs := f.verify()
+	theirs.ID = "theirs"
+	for _, step := range []verifyStep{lua.BeginVerify, lua.Reopen, lua.FinishVerify} {
+		if got, err := step(f.ctx, f.rdb, theirs, "test"); err != nil || got != lua.Foreign {
+			t.Errorf("a step of another installation: got %q, %v, want foreign", got, err)
+		}
+	}
+	if got, _, err := lua.Look(f.ctx, f.rdb, theirs); err != nil || got != lua.Foreign {
+		t.Errorf("look: got %q, %v, want foreign", got, err)
+	}
+	same(t, "its owner's look", f.look(), lua.Trusted)
+	f.do("DEL", theirs.Installation)
+	same(t, "look at what nobody owns", f.look(), lua.Untrusted)
+	for _, step := range []verifyStep{lua.Reopen, lua.FinishVerify} {
+		if _, err := step(f.ctx, f.rdb, theirs, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, "owner after steps that begin nothing", f.do("EXISTS", theirs.Installation), any(int64(0)))
+	f.trust()
+	same(t, "the new owner's look", f.look(), lua.Trusted)
+}

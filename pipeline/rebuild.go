@@ -1,0 +1,437 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/lua"
+)
+
+const (
+	rebuildChunk = 1000 // slots per write: a millisecond of Redis
+	// rebuildWrites is how many writes may be under way while the next slots are read: enough that Redis never waits.
+	rebuildWrites = 2
+	rebuildTries  = 3                // a rebuild whose staged slots were used up by a call with a lost reply starts again
+	stagedTTL     = 10 * time.Minute // what a dead rebuild staged goes away by itself
+)
+
+// RebuildReport says in numbers what was wrong with a sale on a partition and what it was rebuilt from.
+type RebuildReport struct {
+	SaleID         string    `json:"sale_id"`
+	Partition      Partition `json:"partition"`
+	Cause          string    `json:"cause"`           // restart, watch (found while running), operator or repair
+	Reason         string    `json:"reason"`          // absent, accepts, releases, waitlist, drift (found by an audit), or none
+	StockBefore    int64     `json:"stock_before"`    // units; 0 where Redis held nothing
+	StockAfter     int64     `json:"stock_after"`     // units; less than 0 where more is sold than there is
+	AcceptedBefore int64     `json:"accepted_before"` // Redis' accept counter
+	AcceptedAfter  int64     `json:"accepted_after"`
+	Live           int64     `json:"live"`      // live orders in Postgres, whose slots were restored
+	InFlight       int64     `json:"in_flight"` // orders that were found in the stream only
+	Slots          int64     `json:"slots"`     // buyers marked now
+	// Missing counts accepts that are neither in Postgres nor in the stream. The processes that told the buyers, or have the
+	// events in hand, bring them back if they live.
+	Missing int64 `json:"missing"`
+	Waiting int64 `json:"waiting"` // people who wait now
+	// What the audit behind a repair found, of the sale as a whole; 0 in every other rebuild.
+	Drift       int64 `json:"drift,omitempty"`
+	StrayBuyers int64 `json:"stray_buyers,omitempty"`
+	LostBuyers  int64 `json:"lost_buyers,omitempty"`
+}
+
+// rebuildPartition rebuilds the sales of a partition that are behind, and opens it for lost accepts.
+func (r *round) rebuildPartition(ctx context.Context, p Partition, behind []lag) error {
+	if err := createGroups(ctx, r.rdb, r.keys, r.partitions); err != nil {
+		return err
+	}
+	inFlight, err := r.inFlight(ctx, p, salesOf(behind))
+	if err != nil {
+		return err
+	}
+	for _, l := range behind {
+		if err := r.rebuild(ctx, l, inFlight[l.mark.SaleID]); err != nil {
+			return err
+		}
+	}
+	return r.each(ctx, []Partition{p}, lua.Reopen, lua.Reopening)
+}
+
+// inFlight reads the stream's events of some sales, oldest first. It comes before Postgres is read: an event that a worker
+// persists meanwhile is then seen in both, and counted once, by its order id; it is never missed.
+func (v *Verifier) inFlight(ctx context.Context, p Partition, sales map[string]bool) (map[string][]Event, error) {
+	found := map[string][]Event{}
+	err := eachEntry(ctx, v.rdb, v.keys.Orders(p), func(m redis.XMessage) {
+		if e, err := DecodeEvent(p, m.ID, m.Values); err == nil && sales[e.SaleID] {
+			found[e.SaleID] = append(found[e.SaleID], e)
+		}
+	})
+	return found, err
+}
+
+func (r *round) rebuild(ctx context.Context, l lag, events []Event) error {
+	began := time.Now()
+	for range rebuildTries {
+		report, result, err := r.rebuildOnce(ctx, l, events)
+		switch {
+		case err != nil:
+			return err
+		case result == lua.InstallOvertaken:
+			return errOvertaken(l.mark.Partition)
+		case result == lua.InstallIncomplete:
+			l.mark.Lost += report.Missing // they are on record
+			continue
+		}
+		r.metrics.rebuilt(report)
+		r.log.Error("a sale was rebuilt in Redis", "sale", report.SaleID, "partition", report.Partition, "cause", report.Cause,
+			"reason", report.Reason, "stock_before", report.StockBefore, "stock_after", report.StockAfter,
+			"accepted_before", report.AcceptedBefore, "accepted_after", report.AcceptedAfter, "live", report.Live,
+			"in_flight", report.InFlight, "missing", report.Missing, "waiting", report.Waiting, "took", time.Since(began))
+		r.reports = append(r.reports, report)
+		return nil
+	}
+	return Errorf(KindUnavailable, "the slots of sale %s could not be staged", l.mark.SaleID)
+}
+
+// rebuildOnce reads Postgres, stages the slots, puts on record what it does, and installs the sale.
+func (r *round) rebuildOnce(ctx context.Context, l lag, events []Event) (RebuildReport, lua.InstallResult, error) {
+	p := l.mark.Partition
+	staged := r.keys.Staged(p, l.mark.SaleID, r.token)
+	defer r.unstage(ctx, staged)
+	people := &placeStager{
+		rdb: r.rdb, waitlist: r.keys.StagedWaitlist(p, l.mark.SaleID, r.token), waiting: r.keys.StagedWaiting(p, l.mark.SaleID, r.token),
+	}
+	defer r.unstage(ctx, people.waitlist, people.waiting)
+	s := newSlotStager(r.rdb, staged)
+	sale, found, err := r.collect(ctx, l, events, s, people)
+	if err == nil {
+		err = people.flush(ctx)
+	}
+	if err = errors.Join(err, s.wait(ctx)); err != nil {
+		return RebuildReport{}, "", err
+	}
+	report := found.report(l, r.cause)
+	if r.found != nil {
+		report.of(r.found)
+	}
+	// On record before it is done: whoever dies between the two leaves a line too many, and never a repair that nobody hears of.
+	switch err := r.store.RecordRebuild(ctx, r.generation, r.actor, report); {
+	case errors.Is(err, ErrStaleGeneration):
+		return report, "", errOvertaken(p)
+	case err != nil:
+		return report, "", err
+	}
+	call, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	result, err := lua.Install(call, r.rdb, lua.InstallKeys{
+		Trusted: r.keys.Trusted(p), Sale: r.keys.Sale(p, sale.ID), Buyers: r.keys.Buyers(p, sale.ID), Staged: staged,
+		Waitlist: r.keys.Waitlist(p, sale.ID), Waiting: r.keys.Waiting(p, sale.ID),
+		StagedWaitlist: people.waitlist, StagedWaiting: people.waiting,
+	}, r.token, lua.Staged{Slots: s.staged, People: people.staged}, saleFields(sale, p, found.stock), lua.Counters{
+		Accepted: report.AcceptedAfter, Released: max(l.holds.released, l.mark.Released), Tickets: found.tickets,
+	})
+	if err != nil {
+		return report, "", Wrap(KindUnavailable, err, "Redis did not take the rebuilt sale")
+	}
+	return report, result, nil
+}
+
+func (r *round) unstage(ctx context.Context, keys ...string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	defer cancel()
+	_ = r.rdb.Unlink(ctx, keys...).Err() // else it goes by its TTL
+}
+
+// collected is what a sale on a partition is found to be.
+type collected struct {
+	stock, live, inFlight, slots, accepted, missing int64
+	waiting, tickets                                int64
+}
+
+func (c collected) report(l lag, cause string) RebuildReport {
+	return RebuildReport{
+		SaleID: l.mark.SaleID, Partition: l.mark.Partition, Cause: cause, Reason: l.why,
+		StockBefore: l.holds.stock, StockAfter: c.stock, AcceptedBefore: l.holds.accepted, AcceptedAfter: c.accepted,
+		Live: c.live, InFlight: c.inFlight, Slots: c.slots, Missing: c.missing, Waiting: c.waiting,
+	}
+}
+
+// slotTaker gets every buyer's slot once.
+type slotTaker interface {
+	take(ctx context.Context, userID string, slot lua.Slot) error
+}
+
+// collect finds out who holds a slot of a sale, and what is left of it. The live orders come first; an event in the stream
+// gets a slot where its order has no row and its buyer no other order: only those hold units.
+func (v *Verifier) collect(ctx context.Context, l lag, events []Event, slots slotTaker, people placeTaker) (*Sale, collected, error) {
+	p := l.mark.Partition
+	sale, err := v.store.Sale(ctx, l.mark.SaleID)
+	if err != nil {
+		return nil, collected{}, err
+	}
+	c := collected{accepted: max(l.holds.accepted, l.mark.Accepted)}
+	ids, buyers := make([]string, len(events)), map[string]bool{}
+	for i, e := range events {
+		ids[i] = e.OrderID
+		buyers[e.UserID] = false
+		c.accepted = max(c.accepted, e.Sequence)
+	}
+	var units int64
+	ledger, err := v.store.Ledger(ctx, sale.ID, ids, func(o LedgerOrder) error {
+		if o.Partition != p {
+			return nil
+		}
+		if _, waits := buyers[o.UserID]; waits {
+			buyers[o.UserID] = true
+		}
+		c.live++
+		units += int64(o.Quantity)
+		return slots.take(ctx, o.UserID, o.slot())
+	}, nil)
+	if err != nil {
+		return nil, c, err
+	}
+	for _, e := range events {
+		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {
+			continue
+		}
+		buyers[e.UserID] = true
+		c.inFlight++
+		units += int64(e.Quantity)
+		if err := slots.take(ctx, e.UserID, e.slot()); err != nil {
+			return nil, c, err
+		}
+	}
+	c.slots = c.live + c.inFlight
+	c.accepted = max(c.accepted, ledger.Watermarks[p])
+	c.missing = max(0, c.accepted-ledger.ByPartition[p]-c.inFlight-l.mark.Lost)
+	c.stock = sale.ShareOf(p, sale.Total) - units
+	err = v.collectWaiting(ctx, l, events, buyers, &c, people)
+	return sale, c, err
+}
+
+func (o LedgerOrder) slot() lua.Slot {
+	return lua.Slot{
+		OrderID: o.OrderID, Quantity: o.Quantity, Number: o.Number, AcceptedMS: o.AcceptedAt.UnixMilli(), Sequence: o.Sequence,
+	}
+}
+
+func (e *Event) slot() lua.Slot {
+	return lua.Slot{
+		OrderID: e.OrderID, Quantity: e.Quantity, Number: e.Number, AcceptedMS: e.AcceptedAt.UnixMilli(), Sequence: e.Sequence,
+	}
+}
+
+// slotStager writes slots into a key of their own, in pieces, while the next ones are read. Whoever makes one calls wait.
+type slotStager struct {
+	rdb     redis.UniversalClient
+	key     string
+	pending []any
+	staged  int
+	writes  errgroup.Group
+}
+
+func newSlotStager(rdb redis.UniversalClient, key string) *slotStager {
+	s := &slotStager{rdb: rdb, key: key}
+	s.writes.SetLimit(rebuildWrites)
+	return s
+}
+
+func (s *slotStager) take(ctx context.Context, userID string, slot lua.Slot) error {
+	s.pending = append(s.pending, userID, slot.String())
+	if len(s.pending) == 2*rebuildChunk {
+		s.flush(ctx)
+	}
+	return ctx.Err()
+}
+
+// flush begins to write what is pending, once there is room for one more write.
+func (s *slotStager) flush(ctx context.Context) {
+	slots := s.pending
+	s.staged += len(slots) / 2
+	s.pending = make([]any, 0, 2*rebuildChunk)
+	s.writes.Go(func() error {
+		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+		pipe := s.rdb.Pipeline()
+		pipe.HSet(ctx, s.key, slots...)
+		pipe.PExpire(ctx, s.key, stagedTTL)
+		if _, err := pipe.Exec(ctx); err != nil {
+			return Wrap(KindUnavailable, err, "Redis did not take the buyers of a sale")
+		}
+		return nil
+	})
+}
+
+// wait writes the rest. Its error is the first of all writes.
+func (s *slotStager) wait(ctx context.Context) error {
+	if len(s.pending) > 0 {
+		s.flush(ctx)
+	}
+	return s.writes.Wait()
+}
+
+// slotCounter looks on, for a dry run.
+type slotCounter struct{}
+
+func (slotCounter) take(context.Context, string, lua.Slot) error { return nil }
+
+// Rebuild rebuilds one sale on all of its partitions, whether or not it looks behind. Without apply nothing is changed: the
+// reports say what would be. With it nobody is admitted on those partitions meanwhile, and the actor goes into the audit log.
+// Errors: KindNotFound; KindConflict when another verification is under way; KindUnavailable.
+func (v *Verifier) Rebuild(ctx context.Context, saleID, actor string, apply bool) ([]RebuildReport, error) {
+	sale, err := v.store.Sale(ctx, saleID)
+	if err != nil {
+		return nil, err
+	}
+	return v.rebuildSales(ctx, []*Sale{sale}, actor, apply)
+}
+
+// RebuildAll is Rebuild for every sale that Redis must hold: those that were loaded, until a day after their last order can be
+// paid. Errors: those of Rebuild.
+func (v *Verifier) RebuildAll(ctx context.Context, actor string, apply bool) ([]RebuildReport, error) {
+	marks, err := v.store.Marks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var sales []*Sale
+	seen := map[string]bool{}
+	for _, m := range marks {
+		if seen[m.SaleID] {
+			continue
+		}
+		seen[m.SaleID] = true
+		sale, err := v.store.Sale(ctx, m.SaleID)
+		if err != nil {
+			return nil, err
+		}
+		sales = append(sales, sale)
+	}
+	return v.rebuildSales(ctx, sales, actor, apply)
+}
+
+func (v *Verifier) rebuildSales(ctx context.Context, sales []*Sale, actor string, apply bool) ([]RebuildReport, error) {
+	if !apply || len(sales) == 0 {
+		return v.planRebuild(ctx, sales, nil)
+	}
+	r := v.newRound("operator")
+	r.actor = actor
+	err := v.rebuildExclusively(ctx, r, sales, nil)
+	return r.reports, err
+}
+
+// rebuildExclusively closes the partitions of some sales, lets the caller do something before anything is read (nil:
+// nothing), and rebuilds the sales. After an error some may be closed: the next look of an api or a worker verifies them.
+func (v *Verifier) rebuildExclusively(ctx context.Context, r *round, sales []*Sale, first func(context.Context, Generation) error) error {
+	ran, err := v.store.Exclusively(ctx, verifyName, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, verifyLimit)
+		defer cancel()
+		partitions := partitionsOf(sales)
+		err := r.begin(ctx, partitions)
+		if err == nil && first != nil {
+			err = first(ctx, r.generation)
+		}
+		if err != nil {
+			return err
+		}
+		behind, err := v.lags(ctx, sales)
+		if err != nil {
+			return err
+		}
+		for _, p := range partitions {
+			if err := r.rebuildPartition(ctx, p, behind[p]); err != nil {
+				return err
+			}
+		}
+		return r.open(ctx, partitions)
+	})
+	if err == nil && !ran {
+		err = Errorf(KindConflict, "another verification is under way; look again when it is done")
+	}
+	return err
+}
+
+// partitionsOf are those that hold any of some sales, each once, in order.
+func partitionsOf(sales []*Sale) []Partition {
+	var all []Partition
+	for _, sale := range sales {
+		all = append(all, sale.Partitions...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// planRebuild says what a rebuild would find if there were some more events in the stream.
+func (v *Verifier) planRebuild(ctx context.Context, sales []*Sale, more []Event) ([]RebuildReport, error) {
+	behind, err := v.lags(ctx, sales)
+	if err != nil {
+		return nil, err
+	}
+	reports := []RebuildReport{}
+	for _, p := range partitionsOf(sales) {
+		events, err := v.inFlight(ctx, p, salesOf(behind[p]))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range more {
+			if e.Partition == p {
+				events[e.SaleID] = append(events[e.SaleID], e)
+			}
+		}
+		for _, l := range behind[p] {
+			_, found, err := v.collect(ctx, l, events[l.mark.SaleID], slotCounter{}, placeCounter{})
+			if err != nil {
+				return nil, err
+			}
+			reports = append(reports, found.report(l, "operator"))
+		}
+	}
+	return reports, nil
+}
+
+// lags are some sales' partitions as an operator's rebuild takes them: all of them, behind or not.
+func (v *Verifier) lags(ctx context.Context, sales []*Sale) (map[Partition][]lag, error) {
+	marks, err := v.store.Marks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type share struct {
+		sale      string
+		partition Partition
+	}
+	known := make(map[share]Mark, len(marks))
+	for _, m := range marks {
+		known[share{m.SaleID, m.Partition}] = m
+	}
+	lags := map[Partition][]lag{}
+	for _, sale := range sales {
+		for _, p := range sale.Partitions {
+			m, ok := known[share{sale.ID, p}]
+			if !ok {
+				m = Mark{SaleID: sale.ID, Partition: p, Version: sale.Version}
+			}
+			holds, err := v.holds(ctx, m)
+			if err != nil {
+				return nil, err
+			}
+			why := holds.behind(m)
+			if why == "" {
+				why = "none"
+			}
+			lags[p] = append(lags[p], lag{mark: m, holds: holds, why: why})
+		}
+	}
+	return lags, nil
+}
+
+// salesOf names the sales of some lags.
+func salesOf(behind []lag) map[string]bool {
+	sales := make(map[string]bool, len(behind))
+	for _, l := range behind {
+		sales[l.mark.SaleID] = true
+	}
+	return sales
+}

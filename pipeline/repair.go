@@ -1,0 +1,197 @@
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// RepairReport says what a repair found, did and left.
+type RepairReport struct {
+	Applied bool         // false: nothing was changed, and Rebuilt says what would be
+	Found   *AuditReport // the audit that the repair rests on
+	// Kept counts accepts that only their buyers' slots knew of. Each becomes the order that its buyer was told of, or a
+	// rejected one with a dead letter.
+	Kept    int64
+	Rebuilt []RebuildReport // the sale's partitions; none where Redis is not what is wrong
+	Left    *AuditReport    // the audit afterwards; nil where nothing was applied
+}
+
+// RepairStore is what a repair needs of Postgres.
+type RepairStore interface {
+	VerifyStore
+	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
+	PersistOrders(ctx context.Context, generation Generation, events []Event) ([]PersistOutcome, error)
+	BuryEvent(ctx context.Context, letter DeadLetter, event *Event) error
+}
+
+// Repairer mends a sale of which an audit has proved that Redis is wrong. There is one way to do so: nobody is admitted, and
+// the sale is rebuilt from what Postgres and the stream prove (see Verifier.Rebuild). So what can be sold is never raised on a
+// guess, and units that are sold twice are taken out of stock at once.
+//
+// A slot without an order is the one thing that a rebuild alone would get wrong: it may be a leak, or all that is left of an
+// accept whose event was deleted. Postgres tells: where the order has a row it has ended, and its units go back; where it has
+// none, it is persisted from the slot first, because its buyer was told 202.
+type Repairer struct {
+	store    RepairStore
+	auditor  *Auditor
+	verifier *Verifier
+	metrics  *Metrics
+	log      *slog.Logger
+}
+
+// NewRepairer returns a Repairer. It uses the verifier for itself: one that nobody else runs.
+func NewRepairer(store RepairStore, auditor *Auditor, verifier *Verifier, m *Metrics, log *slog.Logger) *Repairer {
+	return &Repairer{store: store, auditor: auditor, verifier: verifier, metrics: m, log: log}
+}
+
+// Repair audits a sale and mends it in Redis if something is wrong there. Without apply nothing is changed: the report says
+// what would be. With it nobody can order on the sale's partitions for some two seconds, and the actor goes into the audit log.
+//
+// It may die anywhere and be repeated. Errors: KindNotFound; KindConflict (the sale moved all the time, so that nothing is
+// proved, or another verification is under way); KindNotLoaded (Redis does not hold the sale: that is a rebuild's to mend);
+// KindUnavailable.
+func (r *Repairer) Repair(ctx context.Context, saleID, actor string, apply bool) (RepairReport, error) {
+	if err := ValidateActor(actor); err != nil {
+		return RepairReport{}, err
+	}
+	sale, err := r.store.Sale(ctx, saleID)
+	if err != nil {
+		return RepairReport{}, err
+	}
+	seen, err := r.auditor.audit(ctx, sale)
+	if err != nil {
+		return RepairReport{}, err
+	}
+	report := RepairReport{Found: seen.report}
+	switch {
+	case !seen.report.Exact:
+		return report, Errorf(KindConflict,
+			"units were given back, or the sale was changed, during every look: nothing is proved, so nothing is repaired; try again, or pause the sale")
+	case !seen.repairable:
+		return report, nil
+	case apply:
+		return r.apply(ctx, sale, seen, actor)
+	default:
+		return r.plan(ctx, sale, seen)
+	}
+}
+
+func (r *Repairer) plan(ctx context.Context, sale *Sale, seen sight) (RepairReport, error) {
+	report := RepairReport{Found: seen.report}
+	accepts, err := r.orphans(ctx, sale, seen.strays)
+	if err != nil {
+		return report, err
+	}
+	// What will have a row by then holds as much as what is in the stream.
+	if report.Rebuilt, err = r.verifier.planRebuild(ctx, []*Sale{sale}, accepts); err != nil {
+		return report, err
+	}
+	report.Kept = int64(len(accepts))
+	for i := range report.Rebuilt {
+		report.Rebuilt[i].of(seen.report)
+	}
+	return report, nil
+}
+
+// of notes which audit a rebuild follows from.
+func (r *RebuildReport) of(found *AuditReport) {
+	r.Cause, r.Reason = "repair", "drift"
+	r.Drift, r.StrayBuyers, r.LostBuyers = found.Drift, found.StrayBuyers, found.LostBuyers
+}
+
+func (r *Repairer) apply(ctx context.Context, sale *Sale, seen sight, actor string) (RepairReport, error) {
+	report := RepairReport{Applied: true, Found: seen.report}
+	r.log.Error("a sale is wrong in Redis and is repaired", "sale", sale.ID, "actor", actor, "drift", seen.report.Drift,
+		"stray_buyers", seen.report.StrayBuyers, "lost_buyers", seen.report.LostBuyers)
+	round := r.verifier.newRound("repair")
+	round.actor, round.found = actor, seen.report
+	err := r.verifier.rebuildExclusively(ctx, round, []*Sale{sale}, func(ctx context.Context, g Generation) (err error) {
+		report.Kept, err = r.keepOrphans(ctx, g, sale, seen.strays)
+		return err
+	})
+	if report.Rebuilt = round.reports; err != nil {
+		return report, err
+	}
+	report.Left, err = r.auditor.Audit(ctx, sale)
+	return report, err
+}
+
+// orphans are the accepts of slots whose orders have no row. A slot that can't be read tells of none.
+func (r *Repairer) orphans(ctx context.Context, sale *Sale, strays []strayBuyer) ([]Event, error) {
+	var accepts []Event
+	for len(strays) > 0 {
+		chunk := strays[:min(len(strays), MaxPersistBatch)]
+		strays = strays[len(chunk):]
+		ids := make([]string, 0, len(chunk))
+		var events []Event
+		for _, s := range chunk {
+			if e, ok := s.event(sale); ok {
+				ids, events = append(ids, e.OrderID), append(events, e)
+			}
+		}
+		known, err := r.store.KnownOrders(ctx, sale.ID, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			if !known[e.OrderID] {
+				accepts = append(accepts, e)
+			}
+		}
+	}
+	return accepts, nil
+}
+
+// event is the accept that a slot tells of, as far as one can be made of it: it is read like an entry of the stream.
+func (s *strayBuyer) event(sale *Sale) (Event, bool) {
+	e := Event{
+		Partition: s.partition, EntryID: "slot:" + s.OrderID, SaleID: sale.ID, Sequence: s.Sequence, OrderID: s.OrderID, Number: s.Number,
+		UserID: s.userID, Quantity: s.Quantity, AcceptedAt: time.UnixMilli(s.AcceptedMS).UTC(),
+	}
+	_, err := DecodeEvent(e.Partition, e.EntryID, e.fields())
+	return e, err == nil
+}
+
+// keepOrphans gives the accepts that only their slots knew of their rows. The partitions are closed, so that no slot is taken or
+// freed any more; one that was freed since the audit has a row by now.
+func (r *Repairer) keepOrphans(ctx context.Context, g Generation, sale *Sale, strays []strayBuyer) (int64, error) {
+	accepts, err := r.orphans(ctx, sale, strays)
+	if err != nil {
+		return 0, err
+	}
+	for i := range accepts {
+		if err := r.keep(ctx, g, &accepts[i]); err != nil {
+			return int64(i), err
+		}
+	}
+	return int64(len(accepts)), nil
+}
+
+// keep persists one accept alone: it is rare, and one that Postgres refuses must not hold up another.
+func (r *Repairer) keep(ctx context.Context, g Generation, e *Event) error {
+	outcomes, err := r.store.PersistOrders(ctx, g, []Event{*e})
+	why := ""
+	switch {
+	case KindOf(err) == KindData:
+		why = err.Error()
+	case err != nil:
+		return err
+	case outcomes[0] != PersistInserted && outcomes[0] != PersistRedelivered:
+		why = string(outcomes[0])
+	}
+	if why == "" {
+		r.log.Error("an accept whose event is gone was persisted from its buyer's slot", "sale", e.SaleID, "order", e.OrderID, "buyer", e.UserID)
+		return nil
+	}
+	letter := DeadLetter{
+		Partition: e.Partition, EntryID: e.EntryID, SaleID: e.SaleID, OrderID: e.OrderID, Payload: e.fields(),
+		Reason: LetterRedisLost, Error: "the order's event is gone, only the buyer's slot was left of it, and it can't stand: " + why,
+	}
+	if err := r.store.BuryEvent(ctx, letter, e); err != nil {
+		return err
+	}
+	r.metrics.deadLetters.WithLabelValues(LetterRedisLost).Inc()
+	r.log.Error("an accept whose event is gone can't stand", "sale", e.SaleID, "order", e.OrderID, "buyer", e.UserID, "because", why)
+	return nil
+}

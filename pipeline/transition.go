@@ -1,0 +1,31 @@
+package pipeline
+
+import "slices"
+
+// Transitions names every change of status that an order can undergo once Postgres holds it: from its key to each of its
+// values. Each is a conditional update on the statuses before it, so that of several that race exactly one finds its
+// condition true. A trigger in Postgres refuses all others, whoever tries.
+//
+// A status without an entry is final: a paid order stays paid, money that came too late waits for whoever pays it back.
+var Transitions = map[OrderStatus][]OrderStatus{
+	StatusAwaitingPayment: {StatusPaid, StatusCancelled, StatusExpired},
+	StatusConfirmed:       {StatusCancelled}, // nothing was paid: the buyer may give it back
+	StatusCancelled:       {StatusRefundDue},
+	StatusExpired:         {StatusRefundDue},
+	StatusRejected:        {StatusRefundDue},
+}
+
+// Before returns the statuses from which an order can become this one, in a fixed order.
+func (s OrderStatus) Before() []OrderStatus {
+	var before []OrderStatus
+	for from, all := range Transitions {
+		if slices.Contains(all, s) {
+			before = append(before, from)
+		}
+	}
+	slices.Sort(before)
+	return before
+}
+
+// Final reports whether an order with this status never changes again.
+func (s OrderStatus) Final() bool { return s != StatusQueued && len(Transitions[s]) == 0 }

@@ -1,0 +1,360 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+const (
+	// waitlistTimeout bounds one request about a waitlist, as long as one for an order.
+	waitlistTimeout = 2 * time.Second
+	// waitlistAttempt bounds one script call, so that a lost reply leaves time for another try.
+	waitlistAttempt = 750 * time.Millisecond
+	// waitlistUnderWay bounds the requests of one process that hold a connection, or wait for one. Each writes a row of its
+	// own: some thousand a second.
+	waitlistUnderWay = 1024
+	// waitlistObserve is how old the shown sizes may be.
+	waitlistObserve = 5 * time.Second
+)
+
+// Stay is one stay of a buyer in the waitlist of a sale, as Postgres notes it.
+type Stay struct {
+	SaleID      string
+	OrderID     string // of the order that is made when the buyer's turn comes
+	UserID      string
+	Number      int64 // its order number
+	Quantity    int   // units
+	Partition   Partition
+	Ticket      int64 // the lower one is served first
+	KeyHash     string
+	PayloadHash string
+	JoinedAt    time.Time // by Redis' clock
+	LeftAt      time.Time // zero: did not leave
+}
+
+// WaitlistStore notes who waits.
+type WaitlistStore interface {
+	Generation(ctx context.Context) (Generation, error)
+	// NoteJoin notes a stay, once. ErrStaleGeneration: nothing was noted, because Redis may have lost it.
+	NoteJoin(ctx context.Context, generation Generation, s Stay) error
+	// NoteLeave notes that a stay has ended, with the ticket that the leave took. It returns false where an order was made of
+	// it before. ErrStaleGeneration: nothing was noted.
+	NoteLeave(ctx context.Context, generation Generation, s Stay, ticket int64) (bool, error)
+	// LatestStay returns a buyer's latest stay, or a KindNotFound error.
+	LatestStay(ctx context.Context, saleID, userID string) (Stay, error)
+}
+
+// WaitDecision is the answer to a request to wait. Every code is an expected outcome, none is an error.
+type WaitDecision struct {
+	Code        lua.JoinCode
+	Stay        Stay      // of who waits
+	Position    int64     // from 1; how many are served before, and one
+	OrderID     string    // of the buyer's order, for who has one
+	OpensAt     time.Time // the window by which Redis decided
+	MaxQuantity int
+}
+
+// Waiting is how a buyer stands who has joined a waitlist.
+type Waiting struct {
+	Stay     Stay
+	Position int64 // from 1; 0 once the order is made
+	Ordered  bool  // the turn has come: the order of the stay exists
+}
+
+// Waitlist answers buyers who wait for units of a sale that is sold out. Redis decides, in its scripts; whoever is told that
+// he waits, or that he has left, has that in Postgres too.
+//
+// A verification of Redis may come between the two: then Redis may have lost what it decided. What is noted is fenced by the
+// generation as it was before Redis was asked, so that either the verification has read the note, or the note is refused and
+// Redis is asked again.
+type Waitlist struct {
+	rdb     redis.UniversalClient
+	keys    Keys
+	store   WaitlistStore
+	lookup  *Lookup
+	numbers *Numbers
+	metrics *Metrics
+	handing handing
+	slots   chan struct{} // one for each request under way
+
+	generation atomic.Int64 // the newest that was heard of; 0 before the first
+}
+
+// NewWaitlist returns a Waitlist over both stores.
+func NewWaitlist(rdb redis.UniversalClient, keys Keys, store WaitlistStore, lookup *Lookup, m *Metrics, log *slog.Logger) *Waitlist {
+	return &Waitlist{
+		rdb: rdb, keys: keys, store: store, lookup: lookup, numbers: NewNumbers(rdb, keys), metrics: m,
+		handing: handing{news: NewNews(rdb, keys, log), metrics: m, log: log}, slots: make(chan struct{}, waitlistUnderWay),
+	}
+}
+
+// Join lets a buyer wait. Asking again while he waits gives the same stay, at the place where he is by then. Errors:
+// KindInvalid, KindOverloaded, KindNotLoaded, KindUnavailable (he may or may not wait: ask again).
+func (w *Waitlist) Join(ctx context.Context, sale *Sale, req OrderRequest) (WaitDecision, error) {
+	if err := req.Validate(); err != nil {
+		return WaitDecision{}, err
+	}
+	ctx, done, err := w.begin(ctx)
+	if err != nil {
+		return WaitDecision{}, err
+	}
+	defer done()
+	request, err := newAdmitRequest(req)
+	if err != nil {
+		return WaitDecision{}, err
+	}
+	var number [1]int64
+	if err := w.numbers.Take(ctx, number[:]); err != nil {
+		return WaitDecision{}, Wrap(KindUnavailable, err, "Redis did not give an order number")
+	}
+	request.Number = number[0]
+	return fenced(ctx, w, func(g Generation) (WaitDecision, error) { return w.join(ctx, sale, request, g) })
+}
+
+func (w *Waitlist) join(ctx context.Context, sale *Sale, request lua.AdmitRequest, g Generation) (WaitDecision, error) {
+	p := sale.PartitionOf(request.UserID)
+	reply, err := repeatCall(ctx, func(ctx context.Context) (lua.JoinReply, error) {
+		return lua.Join(ctx, w.rdb, w.keys.admit(p, sale.ID), request)
+	})
+	if err != nil {
+		return WaitDecision{}, err
+	}
+	d := WaitDecision{
+		Code: reply.Code, Position: reply.Position, OrderID: reply.Slot.OrderID,
+		OpensAt: time.UnixMilli(reply.OpensMS).UTC(), MaxQuantity: reply.MaxQuantity,
+	}
+	switch reply.Code { //nolint:exhaustive // the others are decisions about somebody who does not wait
+	case lua.JoinNotLoaded:
+		return d, Errorf(KindNotLoaded, "sale %s is not loaded yet", sale.ID)
+	case lua.JoinUntrusted:
+		return d, Errorf(KindNotLoaded, "sale %s is being verified after a restart", sale.ID)
+	case lua.JoinAlreadyWaiting, lua.JoinKeyReused:
+		d.Stay = stayOf(sale.ID, request.UserID, p, reply.Place)
+	case lua.JoinJoined:
+		d.Stay = stayOf(sale.ID, request.UserID, p, reply.Place)
+		return d, w.store.NoteJoin(ctx, g, d.Stay)
+	}
+	return d, nil
+}
+
+func stayOf(saleID, userID string, p Partition, place lua.Place) Stay {
+	return Stay{
+		SaleID: saleID, OrderID: place.OrderID, UserID: userID, Number: place.Number, Quantity: place.Quantity, Partition: p,
+		Ticket: place.Ticket, KeyHash: place.KeyHash, PayloadHash: place.PayloadHash, JoinedAt: time.UnixMilli(place.JoinedMS).UTC(),
+	}
+}
+
+// Mine returns how a buyer stands who has joined: the place in the list, or the order that was made. Errors: KindNotFound
+// (never joined, or left), KindOverloaded, KindUnavailable.
+func (w *Waitlist) Mine(ctx context.Context, sale *Sale, userID string) (Waiting, error) {
+	ctx, done, err := w.begin(ctx)
+	if err != nil {
+		return Waiting{}, err
+	}
+	defer done()
+	mine, err := w.inList(ctx, sale, userID)
+	if KindOf(err) != KindNotFound {
+		return mine, err
+	}
+	stay, err := w.store.LatestStay(ctx, sale.ID, userID)
+	switch {
+	case err != nil:
+		return Waiting{}, err
+	case !stay.LeftAt.IsZero():
+		return Waiting{}, errNotWaiting
+	}
+	return w.ordered(ctx, sale, stay)
+}
+
+var errNotWaiting = Errorf(KindNotFound, "you don't wait for units of this sale")
+
+// inList is a buyer's place as Redis has it, the entry and the position of one instant.
+func (w *Waitlist) inList(ctx context.Context, sale *Sale, userID string) (Waiting, error) {
+	p := sale.PartitionOf(userID)
+	pipe := w.rdb.TxPipeline()
+	entry := pipe.HGet(ctx, w.keys.Waiting(p, sale.ID), userID)
+	rank := pipe.ZRank(ctx, w.keys.Waitlist(p, sale.ID), userID)
+	_, err := pipe.Exec(ctx)
+	if errors.Is(err, redis.Nil) && entry.Err() != nil {
+		return Waiting{}, errNotWaiting
+	}
+	if err != nil {
+		return Waiting{}, Wrap(KindUnavailable, err, "Redis did not tell who waits")
+	}
+	place, err := lua.ParsePlace(entry.Val())
+	if err != nil {
+		return Waiting{}, Wrap(KindUnavailable, err, "Redis holds an entry of the waitlist that can't be read")
+	}
+	return Waiting{Stay: stayOf(sale.ID, userID, p, place), Position: rank.Val() + 1}, nil
+}
+
+// ordered is a stay that is not in the list any more: its order was made, or it was cut short.
+func (w *Waitlist) ordered(ctx context.Context, sale *Sale, stay Stay) (Waiting, error) {
+	_, err := w.lookup.Order(ctx, sale, stay.UserID, stay.OrderID)
+	if err == nil {
+		return Waiting{Stay: stay, Ordered: true}, nil
+	}
+	if KindOf(err) != KindNotFound {
+		return Waiting{}, err
+	}
+	state, _, err := lua.Look(ctx, w.rdb, w.keys.Look(stay.Partition))
+	switch {
+	case err != nil:
+		return Waiting{}, Wrap(KindUnavailable, err, "Redis did not tell whether it is verified")
+	case state != lua.Trusted:
+		return Waiting{}, Errorf(KindUnavailable, "sale %s is being verified after a restart: your place shows again then", sale.ID)
+	}
+	return Waiting{}, errNotWaiting
+}
+
+// Leave ends a buyer's stay. Who loses against a unit that comes free gets a KindConflict error and the stay with its order:
+// it was made. Leaving twice is KindNotFound the second time. Other errors: KindOverloaded, KindNotLoaded, KindUnavailable (he
+// may or may not wait: ask again).
+func (w *Waitlist) Leave(ctx context.Context, sale *Sale, userID string) (Waiting, error) {
+	ctx, done, err := w.begin(ctx)
+	if err != nil {
+		return Waiting{}, err
+	}
+	defer done()
+	return fenced(ctx, w, func(g Generation) (Waiting, error) { return w.leave(ctx, sale, userID, g) })
+}
+
+func (w *Waitlist) leave(ctx context.Context, sale *Sale, userID string, g Generation) (Waiting, error) {
+	mine, err := w.inList(ctx, sale, userID)
+	if KindOf(err) == KindNotFound { // what left Redis and was not noted is noted now
+		mine.Stay, err = w.store.LatestStay(ctx, sale.ID, userID)
+		if err == nil && !mine.Stay.LeftAt.IsZero() {
+			err = errNotWaiting
+		}
+	}
+	if err != nil {
+		return Waiting{}, err
+	}
+	stay := mine.Stay
+	var ticket int64
+	code, err := repeatCall(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
+		code, taken, handed, err := lua.Leave(ctx, w.rdb, w.keys.release(stay.Partition, sale.ID), sale.ID, handOverMaxLag, userID, stay.OrderID)
+		ticket = taken
+		w.handing.note(ctx, sale.ID, stay.Partition, handed)
+		return code, err
+	})
+	switch {
+	case errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
+		return Waiting{}, Wrap(KindNotLoaded, err, "sale "+sale.ID+" is not loaded, or being verified after a restart")
+	case err != nil:
+		return Waiting{}, err
+	case code == lua.LeaveOrdered:
+		return Waiting{Stay: stay, Ordered: true}, errTurnHasCome
+	}
+	noted, err := w.store.NoteLeave(ctx, g, stay, ticket)
+	if err == nil && !noted { // the order was made, and its slot is free again: it has ended
+		err = errNotWaiting
+	}
+	return mine, err
+}
+
+var errTurnHasCome = Errorf(KindConflict, "your turn has come: the order is made, and can be cancelled like any other")
+
+// begin takes a place among the requests under way. done gives it back.
+func (w *Waitlist) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	select {
+	case w.slots <- struct{}{}:
+	default:
+		return ctx, nil, Errorf(KindOverloaded, "%d requests about waitlists are under way", waitlistUnderWay)
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitlistTimeout)
+	return ctx, func() {
+		cancel()
+		<-w.slots
+	}, nil
+}
+
+// fenced does something that is noted under the generation as it was before, again and again while a verification comes
+// between.
+func fenced[T any](ctx context.Context, w *Waitlist, do func(Generation) (T, error)) (T, error) {
+	for {
+		g := Generation(w.generation.Load())
+		var err error
+		if g == 0 {
+			if g, err = w.store.Generation(ctx); err != nil {
+				var none T
+				return none, err
+			}
+			w.generation.Store(int64(g))
+		}
+		result, err := do(g)
+		if !errors.Is(err, ErrStaleGeneration) {
+			return result, err
+		}
+		w.generation.CompareAndSwap(int64(g), 0)
+		if ctx.Err() != nil {
+			return result, Wrap(KindUnavailable, ctx.Err(), "Redis is being verified; ask again")
+		}
+	}
+}
+
+// repeatCall repeats a script call whose reply was lost, until the context ends.
+func repeatCall[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, 250*time.Millisecond
+	for {
+		attempt, cancel := context.WithTimeout(ctx, waitlistAttempt)
+		result, err := call(attempt)
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
+			return result, err
+		case ctx.Err() != nil:
+			return result, Wrap(KindUnavailable, err, "no answer from Redis in time; ask again")
+		case !passes(err):
+			return result, refusal(err)
+		}
+		sleep(ctx, wait.NextBackOff())
+	}
+}
+
+// Run keeps the metric of how many wait, until the context ends.
+func (w *Waitlist) Run(ctx context.Context, sales *Catalogue) {
+	for ctx.Err() == nil {
+		w.observe(ctx, sales, time.Now())
+		sleep(ctx, waitlistObserve)
+	}
+}
+
+// observe drops the sales that are over, so that the labels stay as many as there are open sales with a waitlist.
+func (w *Waitlist) observe(ctx context.Context, sales *Catalogue, now time.Time) {
+	for _, sale := range sales.List(now, catalogueLimit) {
+		if sale.Waitlist == 0 {
+			continue
+		}
+		people, err := w.People(ctx, sale)
+		if err != nil || sale.Phase(now) == "closed" {
+			w.metrics.waitlistSize.DeleteLabelValues(sale.ID)
+			continue
+		}
+		w.metrics.waitlistSize.WithLabelValues(sale.ID).Set(float64(people))
+	}
+}
+
+// People returns how many wait for a sale. Errors: KindUnavailable.
+func (w *Waitlist) People(ctx context.Context, sale *Sale) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitlistTimeout)
+	defer cancel()
+	var people int64
+	for _, p := range sale.Partitions {
+		n, err := w.rdb.ZCard(ctx, w.keys.Waitlist(p, sale.ID)).Result()
+		if err != nil {
+			return 0, Wrap(KindUnavailable, err, "Redis did not tell how many wait")
+		}
+		people += n
+	}
+	return people, nil
+}

@@ -1,0 +1,57 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"sluice/pipeline"
+)
+
+// EndpointStore keeps endpoints. Every change of an operator is in the audit log with its actor.
+type EndpointStore interface {
+	Endpoints(ctx context.Context) ([]Endpoint, error)
+	Endpoint(ctx context.Context, id int64) (Endpoint, error) // with its secret
+	AddEndpoint(ctx context.Context, actor, url, secret string, types []string) (Endpoint, error)
+	EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (Endpoint, error)
+	DisableEndpoint(ctx context.Context, actor string, id int64) (Endpoint, error)
+	RemoveEndpoint(ctx context.Context, actor string, id int64) error
+}
+
+// Desk is what operators do with endpoints, from the command line and over HTTP alike.
+type Desk struct {
+	EndpointStore
+	policy Policy
+	sender *Sender
+}
+
+// NewDesk returns a Desk that registers what a policy allows.
+func NewDesk(store EndpointStore, policy Policy) *Desk {
+	return &Desk{EndpointStore: store, policy: policy, sender: NewSender(policy)}
+}
+
+// Add registers an endpoint for some types of events, or all. The secret of what it returns is shown this once. Errors:
+// KindInvalid, KindConflict (the URL is registered, or there are MaxEndpoints), KindUnavailable.
+func (d *Desk) Add(ctx context.Context, actor, url string, types []string) (Endpoint, error) {
+	if err := pipeline.ValidateActor(actor); err != nil {
+		return Endpoint{}, err
+	}
+	if err := d.policy.CheckURL(url); err != nil {
+		return Endpoint{}, err
+	}
+	if err := ValidateTypes(types); err != nil {
+		return Endpoint{}, err
+	}
+	return d.AddEndpoint(ctx, actor, url, NewSecret(), types)
+}
+
+// Test sends an event of TypeTest to an endpoint at once, even to a disabled one, and tells how that went. It changes
+// nothing. Errors: KindNotFound, KindUnavailable; a delivery that fails is a result.
+func (d *Desk) Test(ctx context.Context, id int64) (Result, error) {
+	e, err := d.Endpoint(ctx, id)
+	if err != nil {
+		return Result{}, err
+	}
+	defer d.sender.Close()
+	event := testEvent(time.Now())
+	return d.sender.Send(ctx, &e, &event), nil
+}

@@ -1,0 +1,26 @@
+package webhook
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+const (
+	pauseMin = time.Second // after the first failure …
+	pauseMax = time.Hour   // … doubled each time, up to this
+	// FailingLimit is how long an endpoint may fail, from the first failure in a row, before it is disabled.
+	FailingLimit = 24 * time.Hour
+)
+
+// pause is how long to wait after so many failures in a row, the last one included: doubled each time, and half as long or
+// longer again at random, so that what failed together does not come back together.
+func pause(failures int) time.Duration {
+	growing := backoff.NewExponentialBackOff()
+	growing.InitialInterval = pauseMax
+	if doublings := max(failures, 1) - 1; doublings < 12 { // 2^12 s is above an hour
+		growing.InitialInterval = min(pauseMin<<doublings, pauseMax)
+	}
+	growing.MaxInterval = pauseMax
+	return min(growing.NextBackOff(), pauseMax)
+}

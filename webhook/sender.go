@@ -1,0 +1,196 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sluice/pipeline"
+)
+
+// Limits of one delivery.
+const (
+	// SendTimeout bounds a whole delivery, from the look-up of the name to the end of the answer. A receiver that needs
+	// longer should note the event and answer.
+	SendTimeout = 10 * time.Second
+	// answerBytes is how much of an answer's body is read, and thrown away, so that the connection can be used again.
+	answerBytes = 64 << 10
+	// answerHeaderBytes bounds the answer's header.
+	answerHeaderBytes = 16 << 10
+	// idleConnTimeout keeps a connection for the next event of a busy sale.
+	idleConnTimeout = time.Minute
+	// MaxErrorBytes bounds what is kept of an error.
+	MaxErrorBytes = 300
+)
+
+const (
+	contentType = "application/cloudevents+json; charset=utf-8"
+	userAgent   = "Sluice-Webhooks/1"
+)
+
+// Outcome says how one delivery went. The values are labels of metrics.
+type Outcome string
+
+// The outcomes.
+const (
+	Delivered Outcome = "delivered" // 2xx
+	Refused   Outcome = "refused"   // another status
+	Gone      Outcome = "gone"      // 410: the receiver wants nothing more
+	Failed    Outcome = "failed"    // no answer in time, or the target is not allowed
+)
+
+// Result is what became of one delivery.
+type Result struct {
+	Outcome    Outcome
+	Status     int           // of the answer; 0 without one
+	Error      string        // for operators; empty when delivered
+	RetryAfter time.Duration // what the receiver asks for; 0: nothing
+	Took       time.Duration
+}
+
+// Sender delivers single events. It is safe for concurrent use.
+type Sender struct {
+	policy  Policy
+	client  *http.Client
+	timeout time.Duration
+}
+
+// NewSender returns a Sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
+// forbids it.
+func NewSender(policy Policy) *Sender {
+	dialer := &net.Dialer{Timeout: SendTimeout, Control: policy.control}
+	return &Sender{policy: policy, timeout: SendTimeout, client: &http.Client{
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: SendTimeout, IdleConnTimeout: idleConnTimeout,
+			MaxIdleConnsPerHost: 2, MaxIdleConns: 2 * MaxEndpoints, MaxResponseHeaderBytes: answerHeaderBytes,
+			DisableCompression: true, ForceAttemptHTTP2: true,
+		},
+		// A redirect leads where nobody registered anything.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Close closes the connections that are idle.
+func (s *Sender) Close() { s.client.CloseIdleConnections() }
+
+// Send delivers one event once, within SendTimeout. It never fails otherwise than by its result.
+func (s *Sender) Send(ctx context.Context, e *Endpoint, event *Event) Result {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	result := s.send(ctx, e, event, began)
+	result.Took = time.Since(began)
+	return result
+}
+
+func (s *Sender) send(ctx context.Context, e *Endpoint, event *Event, now time.Time) Result {
+	request, err := s.request(ctx, e, event, now)
+	if err != nil {
+		return failed(err)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return failed(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, answerBytes)); err != nil {
+		return failed(err) // a 2xx whose answer broke off may have come from something between us and the receiver
+	}
+	return judge(response)
+}
+
+// request is signed anew for each attempt: receivers refuse a timestamp that is some minutes old.
+func (s *Sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
+	if err := s.policy.CheckURL(e.URL); err != nil { // it may have been registered under another policy
+		return nil, err
+	}
+	body, err := event.body()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := standardwebhooks.NewWebhook(e.Secret)
+	if err != nil {
+		return nil, errors.New("the secret can't be used")
+	}
+	signature, err := signer.Sign(event.ID, now, body)
+	if err != nil {
+		return nil, errors.New("the event can't be signed")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("User-Agent", userAgent)
+	request.Header.Set(standardwebhooks.HeaderWebhookID, event.ID)
+	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	return request, nil
+}
+
+func judge(response *http.Response) Result {
+	r := Result{Outcome: Refused, Status: response.StatusCode, Error: fmt.Sprintf("the receiver answered %d", response.StatusCode)}
+	switch {
+	case response.StatusCode/100 == 2:
+		return Result{Outcome: Delivered, Status: response.StatusCode}
+	case response.StatusCode/100 == 3:
+		r.Error += "; redirects are not followed: register where it leads"
+	case response.StatusCode == http.StatusGone:
+		r.Outcome = Gone
+	case response.StatusCode == http.StatusTooManyRequests, response.StatusCode == http.StatusServiceUnavailable:
+		r.RetryAfter = retryAfter(response.Header.Get("Retry-After"))
+	}
+	return r
+}
+
+// retryAfter reads a number of seconds, at most pauseMax; the form with a date is left alone.
+func retryAfter(text string) time.Duration {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, pauseMax)
+}
+
+// failed is the result of a delivery that got no answer. The URL is left out of its error: operators know it, and its query
+// may hold a token.
+func failed(err error) Result {
+	var named *url.Error
+	if errors.As(err, &named) {
+		err = named.Err
+	}
+	var ours *pipeline.Error
+	text := err.Error()
+	switch {
+	case errors.As(err, &ours):
+		text = ours.Message
+	case errors.Is(err, context.DeadlineExceeded):
+		text = fmt.Sprintf("no whole answer within %s", SendTimeout)
+	}
+	return Result{Outcome: Failed, Error: clip(text)}
+}
+
+// clip makes a text that every log, terminal and column can hold.
+func clip(text string) string {
+	if len(text) > MaxErrorBytes {
+		text = text[:MaxErrorBytes]
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+}
