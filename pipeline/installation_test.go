@@ -124,18 +124,19 @@ func TestAGuardedProcessKeepsAway(t *testing.T) {
 	r := newRig(t, rigOptions{RedisURL: server.URL()})
 	guard := pipeline.NewGuard(r.keys)
 	guard.Set(r.installation(), r.opts.Partitions)
-	connect := func() *redis.Client {
+	connect := func(onConnect func(context.Context, *redis.Conn) error) *redis.Client {
 		opts, err := redis.ParseURL(server.URL())
 		if err != nil {
 			t.Fatal(err)
 		}
-		opts.OnConnect, opts.MaxRetries, opts.ContextTimeoutEnabled = guard.OnConnect, -1, true
+		opts.OnConnect, opts.MaxRetries, opts.ContextTimeoutEnabled = onConnect, -1, true
 		rdb := redis.NewClient(opts)
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	}
-	guarded := connect()
+	guarded, open := connect(guard.OnConnect), connect(nil)
 	guarded.AddHook(guard)
+	open.AddHook(guard) // only the hook: what this client is refused, it is refused on any connection
 	verifier := pipeline.NewVerifier(guarded, r.keys, r.store, r.opts.Partitions, r.metrics, r.log)
 	verifier.TellForeign(guard.Found)
 	ctx, stop := context.WithCancel(r.ctx())
@@ -162,12 +163,12 @@ func TestAGuardedProcessKeepsAway(t *testing.T) {
 		}
 	}
 	own("another")
-	testkit.Eventually(t, settleLimit, "open connections are refused", func() bool { return pipeline.IsForeign(guarded.Ping(r.ctx()).Err()) })
+	testkit.Eventually(t, settleLimit, "open connections are refused", func() bool { return pipeline.IsForeign(open.Ping(r.ctx()).Err()) })
 	if err := try("bob"); pipeline.KindOf(err) != pipeline.KindUnavailable {
 		t.Errorf("an order: got %v, want it unavailable", err)
 	}
 	// Without the hook: this is the connection's own check.
-	if err := connect().Ping(r.ctx()).Err(); !pipeline.IsForeign(err) {
+	if err := connect(guard.OnConnect).Ping(r.ctx()).Err(); !pipeline.IsForeign(err) {
 		t.Errorf("a new connection: got %v, want it refused", err)
 	}
 	own(r.installation())

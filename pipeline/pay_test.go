@@ -49,9 +49,13 @@ func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 	testkit.Eventually(t, settleLimit, "every order is paid", func() bool { return paid() == buyers })
 	r.settled()
 	r.balanced(r.sale, buyers)
-	for metric, want := range map[string]int{"waiting": buyers, "repeated": buyers, "paid": buyers} {
-		if got := r.labelled("sluice_payments_total", "outcome", metric); got != float64(want) {
-			t.Errorf("%s: counted %v, want %d", metric, got, want)
+	for _, outcome := range []string{"waiting", "repeated", "paid"} {
+		// What is committed is counted a moment later.
+		testkit.Eventually(t, settleLimit, "as many counted as "+outcome, func() bool {
+			return r.labelled("sluice_payments_total", "outcome", outcome) >= buyers
+		})
+		if got := r.labelled("sluice_payments_total", "outcome", outcome); got != buyers {
+			t.Errorf("%s: counted %v, want %d", outcome, got, buyers)
 		}
 	}
 }
