@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -38,19 +41,18 @@ const lockConnections = 150
 const retryEvery = time.Millisecond
 
 func newDuel(ctx context.Context, s *Site) (*duel, error) {
-	options, err := redis.ParseURL(s.servers.Redis.URL())
+	port, err := s.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
-	options.PoolSize = lockConnections
-	d := &duel{site: s, rdb: redis.NewClient(options)}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	d := &duel{site: s, rdb: redis.NewClient(&redis.Options{Addr: addr, PoolSize: lockConnections})}
 	d.ours = lock.New(d.rdb, lock.WithTTL(lockTTL))
 	if err := s.desk.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
-		return nil, errors.Join(err, d.rdb.Close())
+		return nil, errors.Join(err, d.close(ctx))
 	}
 	d.rueidis, err = rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: []string{options.Addr}, DialCtxFn: dialUnix},
-		KeyMajority:  1, KeyValidity: lockTTL,
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, KeyValidity: lockTTL,
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.close(ctx))
@@ -66,11 +68,22 @@ func newDuel(ctx context.Context, s *Site) (*duel, error) {
 	return d, nil
 }
 
+// listen opens a port of the loopback on Redis: locks are measured over TCP, as others measured theirs.
+func (s *Site) listen(ctx context.Context) (port int, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	port = l.Addr().(*net.TCPAddr).Port
+	return port, errors.Join(l.Close(), s.desk.ConfigSet(ctx, "bind", "127.0.0.1").Err(), s.desk.ConfigSet(ctx, "port", strconv.Itoa(port)).Err())
+}
+
 func (d *duel) close(ctx context.Context) error {
 	if d.rueidis != nil {
 		d.rueidis.Close()
 	}
-	return errors.Join(d.ours.Close(), d.rdb.Close(), d.site.desk.ConfigSet(ctx, "appendonly", "yes").Err(), d.site.awaitRewrite(ctx))
+	return errors.Join(d.ours.Close(), d.rdb.Close(), d.site.desk.ConfigSet(ctx, "port", "0").Err(),
+		d.site.desk.ConfigSet(ctx, "appendonly", "yes").Err(), d.site.awaitRewrite(ctx))
 }
 
 var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)

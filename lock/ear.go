@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,8 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// listenTimeout bounds the first subscription. Without it one waits all the same, and polls.
-const listenTimeout = time.Second
+const (
+	// listenTimeout bounds the first subscription. Without it one waits all the same, and polls.
+	listenTimeout = time.Second
+	// pingEvery: a subscription is asked for a sign of life that often. One that says nothing for twice as long is made anew;
+	// whoever waits polls meanwhile.
+	pingEvery = 3 * time.Second
+	// deafPause comes between two tries to subscribe again.
+	deafPause = 100 * time.Millisecond
+)
 
 // ear hears who of us is woken. All who wait on one client share its one subscription, which is made when the first waits.
 type ear struct {
@@ -44,14 +52,45 @@ func (e *ear) listen(ctx context.Context, c *Client) {
 		return
 	}
 	e.pubsub = pubsub
-	messages := pubsub.Channel()
-	c.running.Go(func() {
-		for m := range messages {
+	c.running.Go(func() { keepAwake(c.closing, pubsub) })
+	c.running.Go(func() { e.hear(c.closing, pubsub) })
+}
+
+// hear rings whoever is called, until the subscription is closed. It reads messages itself: through PubSub.Channel each would
+// wake two goroutines more, on its way from the last holder to the next.
+func (e *ear) hear(ctx context.Context, pubsub *redis.PubSub) {
+	for {
+		said, err := pubsub.Receive(within(ctx, 2*pingEvery))
+		if errors.Is(err, redis.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select { // the next call subscribes again
+			case <-time.After(deafPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if m, ok := said.(*redis.Message); ok {
 			id, text, _ := strings.Cut(m.Payload, " ")
 			fence, _ := strconv.ParseInt(text, 10, 64) // 0: he is to look
 			e.ring(id, fence)
 		}
-	})
+	}
+}
+
+// keepAwake pings until ctx ends. What fails shows in hear.
+func keepAwake(ctx context.Context, pubsub *redis.PubSub) {
+	ticker := time.NewTicker(pingEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			_ = pubsub.Ping(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // enter makes an id known, if we listen: from now on a call for it is not lost.

@@ -41,6 +41,7 @@ type Client struct {
 	close   context.CancelFunc
 	running sync.WaitGroup // renewals under way, and the listener
 
+	calls   gatherer // of those who take and free single locks
 	renewer renewer
 	ear     ear
 }
@@ -60,6 +61,7 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 	c.channel = "lock:" + c.id
 	_, single := rdb.(*redis.Client)
 	c.cluster = !single
+	c.calls.UniversalClient = rdb
 	c.closing, c.close = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(c)
@@ -90,6 +92,15 @@ func (c *Client) ready(ctx context.Context) error {
 // newID returns a word that no other call of any client ever gets.
 func (c *Client) newID() string { return c.id + "." + strconv.FormatUint(c.last.Add(1), 36) }
 
+// scripter sends scripts: together with those of others, unless the call must end at its very deadline, or the server is a
+// cluster, where a node that hangs would hold up calls for the others.
+func (c *Client) scripter(strict bool) redis.Scripter {
+	if strict || c.cluster {
+		return c.rdb
+	}
+	return &c.calls
+}
+
 // caller names one entry of an owner.
 func (c *Client) caller(owner Owner, hold string) scripts.Caller {
 	if owner.id == "" {
@@ -112,7 +123,11 @@ func validUntil(sent time.Time, lease time.Duration) time.Time {
 // detached is a context for what must be sent although the caller's may have ended. It has no timer: the Redis client
 // takes the deadline from it and sets it on the connection.
 func detached(ctx context.Context) context.Context {
-	return &bounded{context.WithoutCancel(ctx), time.Now().Add(cleanupTimeout)}
+	return within(context.WithoutCancel(ctx), cleanupTimeout)
+}
+
+func within(ctx context.Context, d time.Duration) context.Context {
+	return &bounded{ctx, time.Now().Add(d)}
 }
 
 // bounded is a context with a deadline that nobody is woken at.
@@ -125,7 +140,7 @@ func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
 func (b *bounded) Err() error {
 	if time.Now().Before(b.deadline) {
-		return nil
+		return b.Context.Err()
 	}
 	return context.DeadlineExceeded
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	scripts "sluice/lua/lock"
 )
 
@@ -56,7 +58,7 @@ func (m Mutex) take(ctx context.Context, patient bool, options []CallOption) (Ho
 // leaseFor waits as long as ctx lasts, for work that may last longer.
 func (m Mutex) leaseFor(ctx, work context.Context, patient bool, o lockOptions, ttl time.Duration) (*lease, error) {
 	c, id := m.client, m.client.newID()
-	g := &mutexGrip{c, scripts.Keys{Lock: m.key, Queue: beside(m.key, "queue")}, c.caller(o.owner, id), ttl, m.fair}
+	g := &mutexGrip{c.scripter(o.strict), scripts.Keys{Lock: m.key, Queue: beside(m.key, "queue")}, c.caller(o.owner, id), ttl, m.fair}
 	q := quest{client: c, id: id, wait: o.wait, patient: patient, poll: ttl / renewPart, strict: o.strict, renewed: o.lease == 0, asker: g}
 	got, sent, handed, err := q.run(ctx)
 	if err != nil {
@@ -71,17 +73,17 @@ func (m Mutex) leaseFor(ctx, work context.Context, patient bool, o lockOptions, 
 
 // mutexGrip is one entry of an owner.
 type mutexGrip struct {
-	client *Client
-	keys   scripts.Keys
-	who    scripts.Caller
-	ttl    time.Duration
-	fair   bool
+	rdb  redis.Scripter
+	keys scripts.Keys
+	who  scripts.Caller
+	ttl  time.Duration
+	fair bool
 }
 
 func (g *mutexGrip) ask(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
 	who := g.who
 	who.Channel, who.Again = channel, again
-	return scripts.Acquire(ctx, g.client.rdb, g.keys, who, g.ttl, g.fair)
+	return scripts.Acquire(ctx, g.rdb, g.keys, who, g.ttl, g.fair)
 }
 
 func (g *mutexGrip) renewals() []scripts.Renewal {
@@ -89,7 +91,7 @@ func (g *mutexGrip) renewals() []scripts.Renewal {
 }
 
 func (g *mutexGrip) free(ctx context.Context) (held bool, err error) {
-	return scripts.Release(ctx, g.client.rdb, g.keys, g.who)
+	return scripts.Release(ctx, g.rdb, g.keys, g.who)
 }
 
 // leave gives up a wait. Its own failure is not told: the first error says more, and time does the same later.
@@ -97,5 +99,5 @@ func (g *mutexGrip) leave(ctx context.Context, channel string) {
 	ctx = detached(ctx)
 	who := g.who
 	who.Channel = channel
-	_, _ = scripts.Release(ctx, g.client.rdb, g.keys, who)
+	_, _ = scripts.Release(ctx, g.rdb, g.keys, who)
 }

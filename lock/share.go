@@ -68,7 +68,7 @@ type shareGrip struct {
 func (g *shareGrip) ask(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
 	who := g.who
 	who.Channel, who.Again = channel, again
-	return scripts.TakeShare(ctx, g.client.rdb, g.keys, who, g.share, g.ttl)
+	return scripts.TakeShare(ctx, g.client.scripter(false), g.keys, who, g.share, g.ttl)
 }
 
 func (g *shareGrip) renewals() []scripts.Renewal {
@@ -81,7 +81,7 @@ func (g *shareGrip) renewals() []scripts.Renewal {
 }
 
 func (g *shareGrip) free(ctx context.Context) (held bool, err error) {
-	return scripts.GiveShareBack(ctx, g.client.rdb, g.keys, g.who, g.share)
+	return scripts.GiveShareBack(ctx, g.client.scripter(false), g.keys, g.who, g.share)
 }
 
 // leave gives up a wait; see mutexGrip.leave.
@@ -89,5 +89,5 @@ func (g *shareGrip) leave(ctx context.Context, channel string) {
 	ctx = detached(ctx)
 	who := g.who
 	who.Channel = channel
-	_, _ = scripts.GiveShareBack(ctx, g.client.rdb, g.keys, who, g.share)
+	_, _ = scripts.GiveShareBack(ctx, g.client.scripter(false), g.keys, who, g.share)
 }
