@@ -3,22 +3,25 @@ package chaos
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	scriptEvery = 50 * time.Millisecond
 	stormEvery  = 100 * time.Millisecond
+	// missLimit is how much longer a fault may go on that struck nothing so far: on a busy machine its blows come late too.
+	missLimit = 20 * time.Second
 )
 
-// again is a fault that is many blows: it strikes until it is undone.
+// again is a fault that is many blows: it strikes until it is undone, and has struck.
 type again struct {
 	every time.Duration
 	act   func(ctx context.Context) (hits int, err error)
 
 	stop    context.CancelFunc
 	striker sync.WaitGroup
-	hits    int // of the striker; ours after its end
+	hits    atomic.Int64
 }
 
 func (f *again) do(ctx context.Context) error {
@@ -26,7 +29,7 @@ func (f *again) do(ctx context.Context) error {
 	f.striker.Go(func() {
 		for ctx.Err() == nil {
 			if n, err := f.act(ctx); err == nil { // the server may be down, by another fault
-				f.hits += n
+				f.hits.Add(int64(n))
 			}
 			sleep(ctx, f.every)
 		}
@@ -34,10 +37,18 @@ func (f *again) do(ctx context.Context) error {
 	return nil
 }
 
-func (f *again) undo(context.Context) (int, error) {
+func (f *again) undo(ctx context.Context) (int, error) {
+	if f.stop == nil {
+		return 0, nil // it never began
+	}
+	ctx, cancel := context.WithTimeout(ctx, missLimit)
+	defer cancel()
+	for f.hits.Load() == 0 && ctx.Err() == nil {
+		sleep(ctx, f.every)
+	}
 	f.stop()
 	f.striker.Wait()
-	return f.hits, nil
+	return int(f.hits.Load()), nil
 }
 
 func (c *cast) forgetScripts(ctx context.Context) (int, error) {

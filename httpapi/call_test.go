@@ -104,6 +104,22 @@ func (r *rig) expect(c call, status int, code string) reply {
 	return got
 }
 
+// soon sends a call until its answer takes less than a limit, five times at most: a busy machine keeps one answer back, a
+// missing deadline all of them. Every answer must be the expected one.
+func (r *rig) soon(limit time.Duration, c call, status int, code string) reply {
+	r.t.Helper()
+	for try := 1; ; try++ {
+		got := r.expect(c, status, code)
+		if got.took <= limit {
+			return got
+		}
+		if try == 5 {
+			r.t.Errorf("%s %s: took %s, and before no less than %s", c.method, c.path, got.took, limit)
+			return got
+		}
+	}
+}
+
 // problem is what tests look at in a problem document.
 type problem struct {
 	Type, Code, Title, Detail, Instance string

@@ -21,7 +21,7 @@ func giveOutages(t *testing.T, c *contract) {
 	redis, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
 	r := newRig(t, rigOptions{
 		contract: c, redisURL: redis.URL(), databaseURL: postgres.URL(),
-		admission: pipeline.AdmissionOptions{QueueLimit: 1, RequestTimeout: time.Second},
+		admission: pipeline.AdmissionOptions{QueueLimit: 1, RequestTimeout: 3 * time.Second},
 	})
 	r.create(newSale("drop-1", 10))
 	location := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
@@ -166,28 +166,25 @@ func must(t testing.TB, err error) {
 func TestRedisKilledWhileServing(t *testing.T) {
 	t.Parallel()
 	redis := testkit.PrivateRedis(t)
-	r := newRig(t, rigOptions{redisURL: redis.URL()})
+	r := newRig(t, rigOptions{redisURL: redis.URL(), admission: pipeline.AdmissionOptions{RequestTimeout: 2 * time.Second}})
 	sale := r.create(newSale("drop-1", 5))
 	first := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
 	r.persist(sale)
 	r.expect(get("/readyz", ""), 200, "")
 
 	must(t, redis.Kill())
-	refused := r.expect(order("drop-1", "bob", ""), 503, "store-unavailable")
+	refused := r.soon(4*time.Second, order("drop-1", "bob", ""), 503, "store-unavailable") // the order's deadline is 2 s
 	if got := refused.header.Get("Retry-After"); got != "1" {
 		t.Errorf("Retry-After: got %q, want 1", got)
 	}
-	if refused.took > 4*time.Second { // 2 s, and room for a busy machine
-		t.Errorf("the refusal took %s; the deadline is 2 s", refused.took)
-	}
 	r.expect(get(first.header.Get("Location"), "ann"), 200, "")
-	testkit.Eventually(t, 5*time.Second, "the stock to be unknown", func() bool {
+	testkit.Eventually(t, time.Minute, "the stock to be unknown", func() bool {
 		return decode[saleView](t, r.do(get("/v1/sales/drop-1", ""))).Remaining == nil
 	})
 	if got := r.listed("drop-1").Remaining; got != nil {
 		t.Errorf("remaining in the list: got %d, want null", *got)
 	}
-	testkit.Eventually(t, 5*time.Second, "readyz to say so", func() bool {
+	testkit.Eventually(t, time.Minute, "readyz to say so", func() bool {
 		return r.do(get("/readyz", "")).status == 503
 	})
 
@@ -201,7 +198,7 @@ func TestRedisKilledWhileServing(t *testing.T) {
 	if string(again.body) != string(first.body) {
 		t.Errorf("ann's receipt: got %s, want %s", again.body, first.body)
 	}
-	testkit.Eventually(t, 5*time.Second, "the stock to be known", func() bool {
+	testkit.Eventually(t, time.Minute, "the stock to be known", func() bool {
 		left := decode[saleView](t, r.do(get("/v1/sales/drop-1", ""))).Remaining
 		return left != nil && *left == 3
 	})
@@ -222,10 +219,7 @@ func TestPostgresKilledWhileServing(t *testing.T) {
 	placed := r.expect(order("drop-1", "ann", ""), 202, "")
 	r.expect(order("drop-1", "ann", ""), 409, "already-ordered")
 	r.expect(get("/v1/sales/drop-1", ""), 200, "")
-	refused := r.expect(get("/v1/sales/drop-2", ""), 503, "store-unavailable")
-	if refused.took > 5*time.Second {
-		t.Errorf("the refusal took %s", refused.took)
-	}
+	r.soon(5*time.Second, get("/v1/sales/drop-2", ""), 503, "store-unavailable")
 	must(t, postgres.Restart(t.Context()))
 	testkit.Eventually(t, time.Minute, "the order to be readable", func() bool {
 		return r.do(get(placed.header.Get("Location"), "ann")).status == 200
@@ -238,7 +232,7 @@ func TestOverload(t *testing.T) {
 	redis := testkit.PrivateRedis(t)
 	r := newRig(t, rigOptions{
 		redisURL:  redis.URL(),
-		admission: pipeline.AdmissionOptions{QueueLimit: 4, RequestTimeout: 1500 * time.Millisecond},
+		admission: pipeline.AdmissionOptions{QueueLimit: 4, RequestTimeout: patience},
 	})
 	r.create(newSale("drop-1", 100))
 	must(t, redis.Pause())
@@ -251,7 +245,7 @@ func TestOverload(t *testing.T) {
 	if codes["overloaded"] < 20 || codes["overloaded"]+codes["store-unavailable"] != 40 {
 		t.Errorf("got %v, want at least 20 overloaded and store-unavailable for the rest", codes)
 	}
-	testkit.Eventually(t, 5*time.Second, "orders to be taken again", func() bool {
+	testkit.Eventually(t, time.Minute, "orders to be taken again", func() bool {
 		return r.do(order("drop-1", "late", "")).status == 202
 	})
 }

@@ -109,7 +109,7 @@ func TestNewSaleIsFound(t *testing.T) {
 	if err := r.publisher.Create(t.Context(), newSale("drop-2", 5)); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 5*time.Second, "the unknown sale to be looked up again", func() bool {
+	testkit.Eventually(t, time.Minute, "the unknown sale to be looked up again", func() bool {
 		return r.do(get("/v1/sales/drop-2", "")).status == 200
 	})
 }
@@ -123,11 +123,8 @@ func TestListWhileRedisIsSilent(t *testing.T) {
 		r.create(newSale(fmt.Sprintf("drop-%d", i), 5))
 	}
 	must(t, redis.Pause())
-	answer := r.expect(get("/v1/sales", ""), 200, "")
+	answer := r.soon(4*time.Second, get("/v1/sales", ""), 200, "") // one silence is 1 s
 	must(t, redis.Resume())
-	if answer.took > 4*time.Second { // 1 s, and room for a busy machine
-		t.Errorf("took %s", answer.took)
-	}
 	got := decode[salesView](t, answer).Sales
 	for _, s := range got {
 		if s.Remaining != nil || s.State != "open" {

@@ -56,14 +56,14 @@ func (r *rig) reject() {
 func giveWait(t *testing.T, c *contract) {
 	r := newRig(t, rigOptions{contract: c})
 	sale := r.create(newSale("drop-1", 10))
-	got := r.asked(order("drop-1", "ann", "").wait("9"))
+	got := r.asked(order("drop-1", "ann", "").wait("30"))
 	r.queued(sale, 1)
 	r.persist(sale)
 	if answer := <-got; answer.status != 201 {
 		t.Errorf("got %d %s, want 201", answer.status, answer.body)
 	}
 	r.reject()
-	got = r.asked(order("drop-1", "bob", "").wait("9"))
+	got = r.asked(order("drop-1", "bob", "").wait("30"))
 	r.queued(sale, 2)
 	r.persist(sale)
 	answer := <-got
@@ -78,13 +78,13 @@ func TestWaitUntilStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	sale := r.create(newSale("drop-1", 10))
-	keyed := order("drop-1", "ann", `{"quantity":2}`).with("Idempotency-Key", "k").wait("9")
+	keyed := order("drop-1", "ann", `{"quantity":2}`).with("Idempotency-Key", "k").wait("30")
 	first, second := r.asked(keyed), r.asked(keyed)
 	r.queued(sale, 1)
 	r.persist(sale)
 	for _, got := range []reply{<-first, <-second, r.do(keyed)} {
 		view := decode[orderView](t, got)
-		if got.status != 201 || view.Status != "awaiting_payment" || got.header.Get("Preference-Applied") != "wait=9" {
+		if got.status != 201 || view.Status != "awaiting_payment" || got.header.Get("Preference-Applied") != "wait=30" {
 			t.Fatalf("got %d %v %s", got.status, got.header, got.body)
 		}
 		shown := r.expect(get(got.header.Get("Location"), "ann"), 200, "")
@@ -93,7 +93,7 @@ func TestWaitUntilStored(t *testing.T) {
 		}
 	}
 	r.expect(keyed.with("Prefer", "wait=0"), 202, "")
-	r.expect(order("drop-1", "ann", `{"quantity":1}`).with("Idempotency-Key", "k").wait("9"), 422, "idempotency-key-reused")
+	r.expect(order("drop-1", "ann", `{"quantity":1}`).with("Idempotency-Key", "k").wait("30"), 422, "idempotency-key-reused")
 	if units := r.units(sale); units != 8 {
 		t.Errorf("stock: got %d, want 8", units)
 	}
@@ -122,9 +122,9 @@ func TestWaitWithoutRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{push: pipeline.HubOptions{Limit: 1}})
 	sale := r.create(newSale("drop-1", 10))
-	got := r.asked(order("drop-1", "ann", "").wait("9"))
+	got := r.asked(order("drop-1", "ann", "").wait("30"))
 	r.watching(1)
-	if got := r.expect(order("drop-1", "bob", "").wait("9"), 202, ""); got.header.Get("Preference-Applied") != "" {
+	if got := r.expect(order("drop-1", "bob", "").wait("30"), 202, ""); got.header.Get("Preference-Applied") != "" {
 		t.Errorf("got %v, want no preference applied", got.header)
 	}
 	r.persist(sale)
@@ -163,13 +163,13 @@ func TestStopWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	r.create(newSale("drop-1", 10))
-	got := r.asked(order("drop-1", "ann", "").wait("9"))
+	got := r.asked(order("drop-1", "ann", "").wait("30"))
 	r.watching(1)
 	r.endPush()
 	if answer := <-got; answer.status != 202 || answer.header.Get("Preference-Applied") != "" {
 		t.Errorf("got %d %v, want a receipt", answer.status, answer.header)
 	}
-	r.expect(order("drop-1", "bob", "").wait("9"), 202, "")
+	r.expect(order("drop-1", "bob", "").wait("30"), 202, "")
 	r.expect(get("/v1/sales/drop-1/orders/mine", "ann"), 200, "")
 }
 

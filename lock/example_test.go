@@ -52,8 +52,8 @@ func Example_step2Setnx() {
 	rdb.SetNX(ctx, "order:1", "locked", 0) // and dies
 	fmt.Println("time to live:", rdb.TTL(ctx, "order:1").Val())
 	// Fixed: the lock is a lease.
-	l := lock.New(rdb, lock.WithTTL(50*time.Millisecond))
-	_, _ = l.Mutex("order:2").Lock(ctx, lock.Lease(50*time.Millisecond)) // and dies
+	l := lock.New(rdb, lock.WithTTL(500*time.Millisecond))
+	_, _ = l.Mutex("order:2").Lock(ctx, lock.Lease(500*time.Millisecond)) // and dies
 	h, err := l.Mutex("order:2").Lock(ctx)
 	fmt.Println("the next has it:", err == nil)
 	_ = h.Unlock(ctx)
@@ -85,7 +85,7 @@ func Example_step4Token() {
 	fmt.Println("DEL: the second is still alone:", rdb.Exists(ctx, "order:1").Val() == 1)
 
 	l := lock.New(rdb)
-	first, _ := l.Mutex("order:2").Lock(ctx, lock.Lease(20*time.Millisecond))
+	first, _ := l.Mutex("order:2").Lock(ctx, lock.Lease(500*time.Millisecond))
 	second, _ := l.Mutex("order:2").Lock(ctx)
 	fmt.Println("late unlock is refused:", errors.Is(first.Unlock(ctx), lock.ErrNotHeld))
 	_, err := l.Mutex("order:2").TryLock(ctx)
@@ -168,8 +168,8 @@ func Example_step7Wait() {
 func Example_step8Renewal() {
 	ctx, rdb, end := openStage()
 	defer end()
-	l := lock.New(rdb, lock.WithTTL(time.Second))
-	fixed, _ := l.Mutex("order:1").Lock(ctx, lock.Lease(100*time.Millisecond))
+	l := lock.New(rdb, lock.WithTTL(3*time.Second))
+	fixed, _ := l.Mutex("order:1").Lock(ctx, lock.Lease(500*time.Millisecond))
 	renewed, _ := l.Mutex("order:2").Lock(ctx)
 	first := renewed.ValidUntil()
 	for renewed.ValidUntil().Equal(first) && renewed.Context().Err() == nil { // the work
@@ -197,7 +197,7 @@ func Example_step9Fence() {
 		stored = fence
 		return true
 	}
-	paused, _ := l.Mutex("order:1").Lock(ctx, lock.Lease(20*time.Millisecond))
+	paused, _ := l.Mutex("order:1").Lock(ctx, lock.Lease(500*time.Millisecond))
 	next, _ := l.Mutex("order:1").Lock(ctx)
 	fmt.Println("the next writes:", write(next.Fence()))
 	fmt.Println("the paused one's context:", context.Cause(paused.Context()))
@@ -237,7 +237,7 @@ func ExampleDo() {
 	err := lock.Do(ctx, l.Mutex("report"), func(ctx context.Context, fence int64) error {
 		fmt.Println("alone, with a fence:", fence > 0)
 		return ctx.Err()
-	}, lock.Wait(5*time.Second))
+	}, lock.Wait(time.Minute))
 	fmt.Println(err)
 	// Output:
 	// alone, with a fence: true

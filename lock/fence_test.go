@@ -36,7 +36,7 @@ func TestPostgresRefusesALateHolder(t *testing.T) {
 	exec(`create table fenced (id int primary key, amount int not null, fence bigint not null default 0)`)
 	exec(`insert into fenced values (1, 0)`)
 	m := f.client().Mutex(f.key("a"))
-	paused := must[lock.Hold](t)(m.Lock(f.ctx, lock.Lease(50*time.Millisecond)))
+	paused := must[lock.Hold](t)(m.Lock(f.ctx, lock.Lease(time.Second)))
 	next := must[lock.Hold](t)(m.Lock(f.ctx)) // when the first one's lease is over
 	if n := exec(fencedWrite, 2, next.Fence()); n != 1 {
 		t.Errorf("the holder wrote %d rows", n)

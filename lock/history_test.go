@@ -141,7 +141,7 @@ func (r *recorder) use(ctx context.Context, write bool, take func(context.Contex
 }
 
 func (r *recorder) verdict(model porcupine.Model) porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(model, r.all, time.Minute)
+	return porcupine.CheckOperationsTimeout(model, r.all, 3*time.Minute)
 }
 
 const historySeed = 11

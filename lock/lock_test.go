@@ -12,7 +12,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-const callLimit = 30 * time.Second // bounds the calls of one test, on a busy machine and under the race detector
+const callLimit = 2 * time.Minute // bounds the calls of one test, on a busy machine and under the race detector
 
 // fixture is a server and a key prefix of the test's own.
 type fixture struct {

@@ -101,7 +101,7 @@ func TestUnlockManyWorksAfterTheContextEnded(t *testing.T) {
 // The lease must be over for its holder before the server gives the lock to the next.
 func TestLocksExpireAfterTheirHolderKnows(t *testing.T) {
 	f := newFixture(t)
-	ttl := 100 * time.Millisecond
+	ttl := time.Second
 	l, keys := lock.New(f.rdb, lock.WithTTL(ttl)), f.keysOf("a", "b")
 	first, err := l.TryLockMany(f.ctx, keys)
 	if err != nil || !slices.Equal(first.Held, []bool{true, true}) {
@@ -109,7 +109,7 @@ func TestLocksExpireAfterTheirHolderKnows(t *testing.T) {
 	}
 	next := lock.New(f.rdb) // for longer than the rest of the test
 	var second lock.Batch
-	testkit.Eventually(t, 5*time.Second, "the locks to expire", func() bool {
+	testkit.Eventually(t, callLimit, "the locks to expire", func() bool {
 		if second, err = next.TryLockMany(f.ctx, keys); err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +306,7 @@ func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Fatal("got no error")
 	}
-	testkit.Eventually(t, 5*time.Second, "the locks to be free", func() bool {
+	testkit.Eventually(t, callLimit, "the locks to be free", func() bool {
 		return observer.Exists(ctx, "a", "b").Val() == 0
 	})
 }

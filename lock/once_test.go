@@ -37,7 +37,7 @@ func TestRunOnceRunsOncePerTick(t *testing.T) {
 // context may fire late, with the processor taken from the whole test.)
 func TestRunOnceAcrossManyNodes(t *testing.T) {
 	f := newFixture(t)
-	const nodes, ticks, tick = 20, 10, 50 * time.Millisecond
+	const nodes, ticks, tick = 20, 10, 200 * time.Millisecond
 	var (
 		mu       sync.Mutex // protects runs and leaseEnd
 		runs     int64
@@ -226,7 +226,7 @@ func TestRunOnceDoesNotBeginAfterItsLease(t *testing.T) {
 	rdb := testkit.Client(t, server.URL()+"?read_timeout=1m") // the server answers late, and the answer is what this is about
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	l, tick := lock.New(rdb), 100*time.Millisecond
+	l, tick := lock.New(rdb), time.Second
 	if _, err := l.RunOnce(ctx, "warm", time.Minute, nothing); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type council struct {
 
 const (
 	councilSize = 5
-	quorumTTL   = 2 * time.Second
+	quorumTTL   = 5 * time.Second
 )
 
 // newCouncil starts them, and waits until they are old enough to vote.

@@ -131,7 +131,7 @@ func TestASemaphoreIsNeverAboveItsBound(t *testing.T) {
 func TestPermitsOfTheDeadComeBack(t *testing.T) {
 	f := newFixture(t)
 	s := f.client().Semaphore(f.key("a"), 2)
-	dead := lock.New(f.rdb, lock.WithTTL(500*time.Millisecond))
+	dead := lock.New(f.rdb, lock.WithTTL(2*time.Second))
 	for range 2 {
 		must[lock.Hold](t)(dead.Semaphore(f.key("a"), 2).Lock(f.ctx))
 	}
@@ -169,7 +169,7 @@ func TestExpirablePermits(t *testing.T) {
 	f := newFixture(t)
 	a, b := f.client().ExpirableSemaphore(f.key("a"), 2), f.client().ExpirableSemaphore(f.key("a"), 2)
 	first := must[lock.Permit](t)(a.Acquire(f.ctx, time.Minute))
-	second := must[lock.Permit](t)(a.TryAcquire(f.ctx, 300*time.Millisecond))
+	second := must[lock.Permit](t)(a.TryAcquire(f.ctx, 3*time.Second))
 	if first.ID == second.ID {
 		t.Error("two permits have one id")
 	}
@@ -290,7 +290,7 @@ func TestAllLocksOrNone(t *testing.T) {
 // All of them is lost when one is.
 func TestAllIsLostWithOne(t *testing.T) {
 	f := newFixture(t)
-	l := f.client(lock.WithTTL(600 * time.Millisecond))
+	l := f.client(lock.WithTTL(2 * time.Second))
 	h := must[lock.Hold](t)(lock.All(l.Mutex(f.key("a")), l.Mutex(f.key("b"))).Lock(f.ctx))
 	work := h.Context()
 	f.rdb.Del(f.ctx, f.key("b"))

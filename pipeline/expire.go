@@ -39,14 +39,15 @@ func (e *Expirer) Job() Job { return Job{Name: "expire", Every: expireEvery, Run
 // Expire ends every order that is due now. Errors: KindUnavailable; what was expired until then stays so.
 func (e *Expirer) Expire(ctx context.Context) error {
 	for ctx.Err() == nil {
-		expired, err := e.store.ExpireOrders(ctx, ExpireBatch)
+		step := begun(ctx)
+		expired, err := e.store.ExpireOrders(step, ExpireBatch)
 		if err != nil {
 			return err
 		}
 		if len(expired) > 0 {
 			e.metrics.expired.Add(float64(len(expired)))
 			e.log.Info("orders expired unpaid", "orders", len(expired))
-			e.news.TellOrders(ctx, expired)
+			e.news.TellOrders(step, expired)
 		}
 		if len(expired) < ExpireBatch {
 			return nil

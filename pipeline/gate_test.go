@@ -35,7 +35,10 @@ func newFaultyRig(t *testing.T, opts pipeline.AdmissionOptions) *faultyRig {
 	proxy := through(t, redisURL(r))
 	client := testkit.Client(t, proxy.URL())
 	r.admission = r.newAdmission(client, opts)
-	r.admit("first", 1)
+	testkit.Eventually(t, callLimit, "the first order", func() bool { // more often than once where the test's limits are short
+		got, err := r.try(pipeline.OrderRequest{UserID: "first", Quantity: 1})
+		return err == nil && (got.Code == lua.AdmitAccepted || got.Code == lua.AdmitAlreadyOrdered)
+	})
 	return &faultyRig{r, proxy, client}
 }
 
@@ -167,10 +170,11 @@ func TestABatchIsNoLongerThanAllowed(t *testing.T) {
 	}
 }
 
-// The median of lone requests is compared with that of bare script calls, made in turns so that a busy machine slows both.
+// The quick ones of lone requests are compared with those of bare script calls, made in turns so that a busy machine slows
+// both. A request that waits for something waits every time; what a busy machine adds spares some.
 func TestALoneRequestWaitsForNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 1000}})
+	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 1000}, Admission: patient})
 	const rounds = 40
 	keys := lua.AdmitKeys{
 		Sale: r.keys.Sale(r.sale.Partitions[0], r.sale.ID), Buyers: r.keys.Buyers(r.sale.Partitions[0], r.sale.ID),
@@ -191,8 +195,9 @@ func TestALoneRequestWaitsForNothing(t *testing.T) {
 	}
 	slices.Sort(bare)
 	slices.Sort(whole)
-	if got, limit := whole[rounds/2], 3*bare[rounds/2]+2*time.Millisecond; got > limit {
-		t.Errorf("the median of lone requests took %s, of bare calls %s; at most %s is allowed", got, bare[rounds/2], limit)
+	const quick = rounds / 8
+	if got, limit := whole[quick], 3*bare[quick]+2*time.Millisecond; got > limit {
+		t.Errorf("an eighth of the lone requests took up to %s, of bare calls %s; at most %s is allowed", got, bare[quick], limit)
 	}
 	if calls := r.count("sluice_admission_batch_size"); calls != rounds {
 		t.Errorf("got %v calls for %d lone requests", calls, rounds)
@@ -227,7 +232,7 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 	_, err := f.try(request)
 	took := time.Since(began)
 	wantKind(t, err, pipeline.KindUnavailable)
-	if took < limit || took > limit+2*time.Second { // the margin is for a machine that is busy with something else
+	if took < limit || took > callLimit/2 { // the margin is for a busy machine: what has no deadline takes for ever
 		t.Errorf("the answer took %s, want %s", took, limit)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit/3)
@@ -241,9 +246,13 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 		got, err := f.try(request)
 		return err == nil && (got.Code == lua.AdmitAccepted || got.Code == lua.AdmitReplayed)
 	})
-	again, err := f.try(request)
-	if err != nil || again.Code != lua.AdmitReplayed {
-		t.Fatalf("the key again: got %q, %v", again.Code, err)
+	var again pipeline.Decision
+	testkit.Eventually(t, callLimit, "an answer to the key again", func() bool {
+		again, err = f.try(request)
+		return err == nil
+	})
+	if again.Code != lua.AdmitReplayed {
+		t.Fatalf("the key again: got %q", again.Code)
 	}
 	// What is left then are the client's idle connections: one for commands, one for pipelines.
 	testkit.Eventually(t, callLimit, "the tries to arrive and their connections to end", func() bool { return f.proxy.Connections() <= 2 })
@@ -260,7 +269,7 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 
 func TestALostReplyIsOneAccept(t *testing.T) {
 	t.Parallel()
-	f := newFaultyRig(t, pipeline.AdmissionOptions{})
+	f := newFaultyRig(t, patient) // the only calls that fail are those whose replies are lost
 	f.proxy.DropReplyTo("evalsha", 2)
 	q := f.requests()
 	q.send(f.ctx(), "ann")
@@ -502,14 +511,14 @@ func TestCloseWaitsForThoseInFlightAndRefusesLaterOnes(t *testing.T) {
 	if err := f.admission.Close(hurried); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("with calls in flight Close returned %v", err)
 	}
-	late, cancelLate := context.WithTimeout(context.Background(), 5*time.Second)
+	late, cancelLate := context.WithTimeout(context.Background(), callLimit)
 	defer cancelLate()
 	began := time.Now()
 	for _, user := range []string{"late", "first"} {
 		_, err := f.admission.Admit(late, f.sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
 		wantKind(t, err, pipeline.KindUnavailable)
 	}
-	if took := time.Since(began); took > 4*time.Second {
+	if took := time.Since(began); took > callLimit/2 {
 		t.Errorf("later requests were refused after %s, want at once", took)
 	}
 	closed := make(chan error, 1)

@@ -63,14 +63,15 @@ func (r *Releaser) handOver(ctx context.Context, saleID string, p Partition) err
 		if err != nil || !waits {
 			return err
 		}
-		handed, err := r.handOverOnce(ctx, saleID, p)
+		step := begun(ctx)
+		handed, err := r.handOverOnce(step, saleID, p)
 		if errors.Is(err, lua.ErrUntrusted) || errors.Is(err, lua.ErrNotLoaded) {
 			return Wrap(KindNotLoaded, err, "units of sale "+saleID+" can't be handed over yet")
 		}
 		if err != nil {
 			return Wrap(KindUnavailable, err, "hand units of sale "+saleID+" over")
 		}
-		r.handing.note(ctx, saleID, p, handed)
+		r.handing.note(step, saleID, p, handed)
 		if !handed.More() {
 			return nil
 		}

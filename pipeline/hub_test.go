@@ -83,9 +83,15 @@ func TestHubTells(t *testing.T) {
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{PaymentWindow: time.Hour}})
 	hub, _ := r.runHub(never)
 	r.subscribed(1)
+	stored := r.admit("stored", 1)
+	r.persist(r.events(r.sale)...)
 	receipts := r.admitMany("buyer", 3)
 	first, again, other := r.watch(hub, receipts[0].OrderID), r.watch(hub, receipts[0].OrderID), r.watch(hub, receipts[1].OrderID)
 	stranger := r.watch(hub, uuid.NewString())
+	// Whoever begins to watch is looked up once. These looks are over: what is told from here on is told by news.
+	last := r.watch(hub, stored.OrderID)
+	r.told(last, 1)
+	last.Close()
 	r.startWorker(r.store, pipeline.WorkerOptions{})
 	for _, w := range []*pipeline.Watch{first, again, other} {
 		r.told(w, 1)

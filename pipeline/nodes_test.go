@@ -29,6 +29,7 @@ const (
 	nodes     = 100
 	nodeTick  = 200 * time.Millisecond
 	nodeTicks = 50
+	nodesUp   = "nodes-up"   // counter in Redis of the nodes that have begun
 	nodeRuns  = "node-runs"  // list in Redis: "begin <pid>", "end <pid>"
 	nodeKills = "node-kills" // list in Redis: how many more nodes shall die in the middle of a run
 )
@@ -68,6 +69,9 @@ func runNode(redisURL, databaseURL string) error {
 	if err != nil {
 		return err
 	}
+	if err := rdb.Incr(ctx, nodesUp).Err(); err != nil {
+		return err
+	}
 	worker.Run(ctx)
 	return nil
 }
@@ -82,13 +86,15 @@ func TestExpiryOnManyNodes(t *testing.T) {
 		Sale: pipeline.Sale{Total: orders, PaymentWindow: time.Hour}})
 	r.admitMany("buyer", orders)
 	r.persist(r.events(r.sale)...)
+	ended := r.startNodes(nodes)
+	// So many processes take their time to start, and one that is told to end before it has begun does so as a failure.
+	testkit.Eventually(t, 3*settleLimit, "every node", func() bool { return r.rdb.Get(r.ctx(), nodesUp).Val() == strconv.Itoa(nodes) })
 	// They come due one after the other, so that every tick has some.
 	r.exec(orders, `
 		update orders o set pay_by = now() + interval '2 s' + n.n * $1::interval
 		from (select id, row_number() over () as n from orders) n where n.id = o.id`,
 		(nodeTicks * nodeTick / orders).String())
 
-	ended := r.startNodes(nodes)
 	runs := func() []string {
 		lines, err := r.rdb.LRange(r.ctx(), nodeRuns, 0, -1).Result()
 		if err != nil {
@@ -107,6 +113,10 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	testkit.Eventually(t, settleLimit, "fifty ticks", func() bool { return len(runs())-first >= 2*nodeTicks })
 	lines, took := runs()[first:], time.Since(began)
 	testkit.Eventually(t, settleLimit, "every unit is back", func() bool { return r.stock(r.sale) == orders })
+	testkit.Eventually(t, settleLimit, "every release is marked", func() bool {
+		due, err := r.store.UnappliedReleases(r.ctx(), pipeline.ReleaseGroup{}, 1)
+		return err == nil && len(due) == 0
+	})
 	testkit.Eventually(t, settleLimit, "every death", func() bool { return r.rdb.LLen(r.ctx(), nodeKills).Val() == 0 })
 	killed := ended()
 

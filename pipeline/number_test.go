@@ -268,7 +268,7 @@ func TestNumbersAreTakenWithinTheDeadline(t *testing.T) {
 			t.Errorf("got %v, want no answer in time", err)
 		}
 	})
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > callLimit { // without a deadline it takes for ever
 		t.Errorf("took %s", took)
 	}
 	proxy.Thaw()

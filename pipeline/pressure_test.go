@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -130,7 +131,9 @@ func TestTheDiskOfRedisIsFull(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			server := testkit.PrivateRedis(t, "appendfsync "+policy)
-			r := newRig(t, rigOptions{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1000}})
+			r := newRig(t, rigOptions{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1000}, Admission: pipeline.AdmissionOptions{
+				RequestTimeout: 5 * time.Second, // whoever comes while Redis is gone waits so long
+			}})
 			r.verifies()
 			r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 20})
 			r.admitMany("before", 50)

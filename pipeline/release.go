@@ -102,6 +102,9 @@ func (r *Releaser) applyAll(ctx context.Context, due []Release) (failed ReleaseG
 	}
 	var errs []error
 	for _, g := range slices.SortedFunc(maps.Keys(groups), ReleaseGroup.compare) {
+		if ctx.Err() != nil {
+			return failed, errors.Join(append(errs, Wrap(KindUnavailable, ctx.Err(), "not all releases were applied in time"))...)
+		}
 		if err := r.applyGroup(ctx, g, groups[g]); err != nil {
 			failed, errs = g, append(errs, err)
 		}
@@ -110,7 +113,7 @@ func (r *Releaser) applyAll(ctx context.Context, due []Release) (failed ReleaseG
 }
 
 func (r *Releaser) applyGroup(ctx context.Context, g ReleaseGroup, releases []Release) error {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	ctx, cancel := context.WithTimeout(begun(ctx), releaseTimeout)
 	defer cancel()
 	items := make([]lua.ReleaseItem, len(releases))
 	for i, one := range releases {

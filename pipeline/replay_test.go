@@ -186,12 +186,12 @@ func TestReplayOfARefusedOrder(t *testing.T) {
 // again expects that what is done is told, and not done again.
 func (r *rig) again(id int64, says ...string) {
 	r.Helper()
-	before, log := r.dump(r.sale), r.logged()
+	before, log, when := r.dump(r.sale), r.logged(), r.letter(id).ResolvedAt
 	_, replayed := r.replay(id)
 	_, discarded := r.replayer(r.rdb, r.store).Discard(r.ctx(), id, "ann", "")
 	for _, err := range []error{replayed, discarded} {
 		wantKind(r.T, err, pipeline.KindConflict)
-		for _, text := range append(says, time.Now().UTC().Format("2006-01-02")) {
+		for _, text := range append(says, when.UTC().Format("2006-01-02")) {
 			if !strings.Contains(err.Error(), text) {
 				r.Errorf("got %q, want it to say %q", err, text)
 			}

@@ -132,9 +132,13 @@ func (r *rig) connect() {
 // ctx bounds whatever a test asks of the stores, and outlives its cleanups.
 func (r *rig) ctx() context.Context { return r.bound }
 
-// newAdmission is one more API process, as far as admission goes. It is closed when the test ends.
+// newAdmission is one more API process, as far as admission goes. It is closed when the test ends. Unless the test says how
+// long a request may take, it may take long: a busy machine must not turn an accept into a refusal.
 func (r *rig) newAdmission(rdb redis.UniversalClient, opts pipeline.AdmissionOptions) *pipeline.Admission {
 	r.Helper()
+	if opts.RequestTimeout == 0 {
+		opts.RequestTimeout = callLimit
+	}
 	a := pipeline.NewAdmission(rdb, r.keys, opts, r.metrics, r.log)
 	r.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callLimit)

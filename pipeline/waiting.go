@@ -31,6 +31,9 @@ func (c *Cashier) DecideWaiting(ctx context.Context) error {
 			return err
 		}
 		for i := range page {
+			if ctx.Err() != nil {
+				return errors.Join(append(errs, ctx.Err())...)
+			}
 			if err := c.decideWaiting(ctx, &page[i], queued); err != nil {
 				errs = append(errs, err)
 			}
@@ -60,10 +63,11 @@ func (c *Cashier) decideWaiting(ctx context.Context, w *WaitingPayment, queued m
 		}
 		absent = unknownOrder()
 	}
-	record, err := c.store.DecideWaiting(ctx, w.ID, sale, absent)
+	step := begun(ctx)
+	record, err := c.store.DecideWaiting(step, w.ID, sale, absent)
 	if err != nil || record.Payment.Outcome == "" {
 		return err
 	}
-	c.tell(ctx, &record.Payment, &record)
+	c.tell(step, &record.Payment, &record)
 	return nil
 }

@@ -106,6 +106,9 @@ func TestUnpaidUnitsGoToWhoWaits(t *testing.T) {
 	r.settled()
 	r.servedInTurn(people)
 	r.balanced(r.sale, 0)
+	testkit.Eventually(t, settleLimit, "all that was handed over is counted", func() bool {
+		return r.count("sluice_waitlist_handovers_total") >= people
+	})
 	if got := r.count("sluice_waitlist_handovers_total"); got != people {
 		t.Errorf("handed over: got %v, want %d", got, people)
 	}
