@@ -100,3 +100,37 @@ func TestPollingIsEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestASubscriptionThatIsCutIsMadeAnew: whoever waits is woken again, and does not poll for ever after.
+func TestASubscriptionThatIsCutIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	rdb := testkit.Client(t, testkit.PrivateRedis(t).URL())
+	holder, waiter := lock.New(rdb), lock.New(rdb)
+	t.Cleanup(func() { _ = holder.Close(); _ = waiter.Close() })
+	h, err := holder.Mutex("a").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		next, err := waiter.Mutex("a").Lock(t.Context())
+		if err == nil {
+			err = next.Unlock(t.Context())
+		}
+		got <- err
+	}()
+	listens := func() bool { return len(rdb.PubSubChannels(t.Context(), "lock:*").Val()) == 1 }
+	testkit.Eventually(t, time.Minute, "the waiter listens", listens)
+	for range 3 {
+		if n, err := rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result(); err != nil || n != 1 {
+			t.Fatalf("killed %d subscriptions, %v, want 1", n, err)
+		}
+		testkit.Eventually(t, time.Minute, "the waiter listens again", listens)
+	}
+	if err := h.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+}

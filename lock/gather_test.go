@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +36,7 @@ func TestACrowdSharesRoundTrips(t *testing.T) {
 	}
 	const crowd, pairs = 64, 50
 	before := reads()
-	together(crowd, func(i int) {
+	each(make([]int, crowd), func(i int) {
 		m := l.Mutex(fmt.Sprint("own-", i))
 		for range pairs {
 			h, err := m.Lock(t.Context())
@@ -96,7 +95,7 @@ func TestACallThatHangsHoldsNobodyUp(t *testing.T) {
 		}()
 		<-hangs
 	}
-	together(20, func(i int) {
+	each(make([]int, 20), func(i int) {
 		if i == 0 {
 			if _, err := l.Mutex("a-hash").TryLock(t.Context()); err == nil {
 				t.Error("a hash was locked")
@@ -122,13 +121,4 @@ func TestACallThatHangsHoldsNobodyUp(t *testing.T) {
 			t.Errorf("when it thaws: %v", err)
 		}
 	}
-}
-
-// together runs n at once and waits for them.
-func together(n int, do func(i int)) {
-	var running sync.WaitGroup
-	for i := range n {
-		running.Go(func() { do(i) })
-	}
-	running.Wait()
 }
