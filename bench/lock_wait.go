@@ -12,7 +12,7 @@ const (
 	// waiters is how many want the one lock.
 	waiters = 8
 	// longestWait ends a round in which somebody is never woken.
-	longestWait = 5 * time.Second
+	longestWait = 30 * time.Second
 	// pingEvery is how often a round trip is measured beside.
 	pingEvery = 2 * time.Millisecond
 )
