@@ -59,9 +59,10 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 	_, _ = rand.Read(id[:]) // documented never to fail
 	c := &Client{rdb: rdb, ttl: DefaultTTL, id: hex.EncodeToString(id[:])}
 	c.channel = "lock:" + c.id
-	_, single := rdb.(*redis.Client)
+	server, single := rdb.(*redis.Client)
 	c.cluster = !single
 	c.calls.UniversalClient = rdb
+	c.calls.inTime = single && server.Options().ContextTimeoutEnabled
 	c.closing, c.close = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(c)
