@@ -35,6 +35,7 @@ type Client struct {
 	id      string // begins every owner and hold of ours, and names our channel
 	channel string // where we are woken
 	cluster bool
+	repeats bool          // the Redis client may send a call more than once; of a cluster's nobody knows
 	last    atomic.Uint64 // number of the last id given
 
 	closing context.Context // ends with Close
@@ -62,6 +63,7 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 	server, single := rdb.(*redis.Client)
 	c.cluster = !single
 	c.calls.UniversalClient = rdb
+	c.repeats = !single || server.Options().MaxRetries > 0
 	c.calls.inTime = single && server.Options().ContextTimeoutEnabled
 	c.closing, c.close = context.WithCancel(context.Background())
 	for _, option := range options {

@@ -174,14 +174,17 @@ func (q *quest) failure(ctx context.Context, err error) error {
 	}
 }
 
-// abandon takes back what a failed call may have done all the same. An error that the server itself told leaves no doubt,
-// unless we stood in the queue.
+// abandon takes back what a failed call may have done all the same. A refusal leaves no doubt, unless we stood in the queue.
 func (q *quest) abandon(ctx context.Context, channel string, err error) {
-	if channel == "" && told(err) {
+	if channel == "" && q.client.refused(err) {
 		return
 	}
 	q.leave(ctx, channel)
 }
+
+// refused reports whether the server itself told the error, of a call that was sent once: one whose first answer was lost may
+// have been done before it was refused.
+func (c *Client) refused(err error) bool { return !c.repeats && told(err) }
 
 // told reports whether the server answered, if only to refuse.
 func told(err error) bool {
