@@ -174,7 +174,9 @@ func TestEachCallEndsAtItsOwnDeadline(t *testing.T) {
 				ends <- held.Unlock(t.Context())
 				return
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			// The short one has two seconds all the same, the long one comes to its end after that.
+			limit := []time.Duration{50 * time.Millisecond, 3 * time.Second}[i%2]
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			_, err := h.Mutex(fmt.Sprint("ends-", i)).TryLock(ctx)
 			ends <- err
