@@ -54,7 +54,8 @@ type Option func(*Client)
 func WithTTL(ttl time.Duration) Option { return func(c *Client) { c.ttl = ttl } }
 
 // New returns a Client whose locks last DefaultTTL unless WithTTL says otherwise. Any client of Redis will do, one that
-// retries by itself included; a read timeout that is longer than the TTL makes renewal late.
+// retries by itself included; a read timeout that is longer than the TTL makes renewal late, and without ContextTimeoutEnabled
+// a dead network keeps a call for longer than its context or the two seconds of an Unlock.
 func New(rdb redis.UniversalClient, options ...Option) *Client {
 	var id [9]byte
 	_, _ = rand.Read(id[:]) // documented never to fail

@@ -119,7 +119,8 @@ func (q *quest) once(ctx context.Context) (got scripts.Waiting, sent time.Time, 
 }
 
 // call asks once. A call that is cut off may still run, even after the one that takes it back; then the lock would be
-// nobody's until its lease ends. So the end of a context waits for the answer, for at most two seconds.
+// nobody's until its lease ends. So the end of a context waits for the answer, for at most two seconds (of a Redis client that
+// ends calls at their deadlines).
 func (q *quest) call(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
 	deadline, has := ctx.Deadline()
 	if !has || q.strict || time.Until(deadline) >= cleanupTimeout {
