@@ -57,10 +57,10 @@ func through(t *testing.T, url string) *faultnet.Proxy {
 }
 
 func redisURL(r *rig) string {
-	if o := r.rdb.Options(); o.Network == "tcp" {
+	if o := r.rdb.(*redis.Client).Options(); o.Network == "tcp" {
 		return "redis://" + o.Addr
 	}
-	return "unix://" + r.rdb.Options().Addr
+	return "unix://" + r.rdb.(*redis.Client).Options().Addr
 }
 
 // requests are calls of Admit that run in the background.

@@ -55,7 +55,7 @@ const (
 // rigOptions say how a rig differs from the usual one: the process' shared servers, and one open sale of 100 units on one
 // partition.
 type rigOptions struct {
-	RedisURL    string // of a server of the test's own, or of a faultnet.Proxy before one
+	RedisURL    string // of a server or a cluster of the test's own, or of a faultnet.Proxy before one
 	DatabaseURL string // likewise; a private one must be migrated
 	Partitions  int    // of the installation; default 4
 	Sale        pipeline.Sale
@@ -68,7 +68,7 @@ type rigOptions struct {
 type rig struct {
 	*testing.T
 	opts      rigOptions
-	rdb       *redis.Client
+	rdb       redis.UniversalClient
 	keys      pipeline.Keys
 	store     *db.Store
 	raw       *pgxpool.Pool
@@ -116,7 +116,7 @@ func (r *rig) connect() {
 	if r.opts.RedisURL == "" {
 		r.rdb, r.keys = testkit.Redis(r.T), pipeline.Keys{Prefix: testkit.Prefix(r.T)}
 	} else {
-		r.rdb, r.keys = testkit.Client(r.T, r.opts.RedisURL), pipeline.Keys{Prefix: "rig"}
+		r.rdb, r.keys = r.dial(), pipeline.Keys{Prefix: "rig"}
 	}
 	var err error
 	if r.store, err = db.Open(r.ctx(), r.opts.DatabaseURL, db.Options{}); err != nil {
@@ -127,6 +127,19 @@ func (r *rig) connect() {
 		r.Fatalf("raw pool: %v", err)
 	}
 	r.Cleanup(r.raw.Close)
+}
+
+// dial makes one more client of the rig's Redis, in the form of its URL.
+func (r *rig) dial() redis.UniversalClient {
+	r.Helper()
+	switch url := r.opts.RedisURL; {
+	case url == "":
+		return testkit.Redis(r.T)
+	case strings.HasPrefix(url, "redis+cluster:"):
+		return testkit.ClusterClient(r.T, url)
+	default:
+		return testkit.Client(r.T, url)
+	}
 }
 
 // ctx bounds whatever a test asks of the stores, and outlives its cleanups.

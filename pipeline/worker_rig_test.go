@@ -23,12 +23,7 @@ type runningWorker struct {
 func (r *rig) startWorker(store pipeline.OrderStore, opts pipeline.WorkerOptions, jobs ...pipeline.Job) *runningWorker {
 	r.Helper()
 	opts.Partitions = r.opts.Partitions
-	url := r.opts.RedisURL
-	reader := testkit.Redis(r.T)
-	if url != "" {
-		reader = testkit.Client(r.T, url)
-	}
-	worker, err := pipeline.NewWorker(r.rdb, reader, r.keys, store, opts, r.metrics, r.log, jobs...)
+	worker, err := pipeline.NewWorker(r.rdb, r.dial(), r.keys, store, opts, r.metrics, r.log, jobs...)
 	if err != nil {
 		r.Fatalf("new worker: %v", err)
 	}

@@ -29,6 +29,7 @@ type Redis struct {
 
 	replication replication
 	saves       atomic.Int64 // copies that SaveData has made, for their names
+	cluster     ports        // of a node of a cluster; zero for every other server
 }
 
 // StartRedis starts a private Redis and returns once it answers. ctx bounds the start only; Close ends the server.

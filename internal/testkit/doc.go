@@ -1,5 +1,5 @@
 // Package testkit gives tests real servers: one Redis and one Postgres per test process, started when first asked for and
-// ended by Main, and private ones for tests that kill or pause them.
+// ended by Main, and private ones for tests that kill or pause them. A Redis Cluster is shared, or private, in the same way.
 //
 // Tests share the process' servers and run in parallel: each takes a key prefix of its own (Prefix) and a database of its
 // own (Database).

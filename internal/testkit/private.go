@@ -22,6 +22,20 @@ func PrivateRedis(t testing.TB, config ...string) *localservers.Redis {
 	return r
 }
 
+// PrivateCluster starts a Redis Cluster of three masters for this test alone, which may kill, pause and restart its nodes. Config
+// lines are as for PrivateRedis. It takes two seconds at least: prefer RedisCluster.
+func PrivateCluster(t testing.TB, config ...string) *localservers.RedisCluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	c, err := localservers.StartRedisCluster(ctx, localservers.RedisOptions{Config: config})
+	if err != nil {
+		skipWithout(t, localError(err))
+	}
+	closeAfter(t, c.Close)
+	return c
+}
+
 // PrivatePostgres starts a Postgres for this test alone, with a migrated database, which the test may kill, pause and
 // restart. Config lines (postgresql.conf syntax) are added to the usual ones. It runs from the machine's binaries
 // whatever TEST_SERVERS says.

@@ -46,6 +46,7 @@ var sources = []source{
 var (
 	sharedRedis    = shared{start: func(ctx context.Context, s source) (running, error) { return s.redis(ctx) }}
 	sharedPostgres = shared{start: func(ctx context.Context, s source) (running, error) { return s.postgres(ctx) }}
+	sharedCluster  = shared{start: func(ctx context.Context, _ source) (running, error) { return localCluster(ctx) }}
 )
 
 // shared is a server that is started when a test first needs it.
@@ -84,7 +85,7 @@ func (s *shared) close() error {
 }
 
 func closeShared() error {
-	return errors.Join(dropTemplate(), sharedRedis.close(), sharedPostgres.close())
+	return errors.Join(dropTemplate(), sharedRedis.close(), sharedPostgres.close(), sharedCluster.close())
 }
 
 // firstOf asks the allowed sources in turn.
@@ -155,6 +156,14 @@ func localRedis(ctx context.Context) (running, error) {
 		return running{}, localError(err)
 	}
 	return running{url: r.URL(), close: r.Close}, nil
+}
+
+func localCluster(ctx context.Context) (running, error) {
+	c, err := localservers.StartRedisCluster(ctx, localservers.RedisOptions{})
+	if err != nil {
+		return running{}, localError(err)
+	}
+	return running{url: c.URL(), close: c.Close}, nil
 }
 
 func localPostgres(ctx context.Context) (running, error) {

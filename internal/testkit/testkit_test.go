@@ -257,3 +257,22 @@ func TestMainFailsOnALeftoverGoroutine(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", exit, out)
 	}
 }
+
+// The product's own client of the shared cluster reaches every node; a cluster of the test's own is another.
+func TestClusters(t *testing.T) {
+	t.Parallel()
+	shared, private := testkit.RedisCluster(t), testkit.PrivateCluster(t, "maxmemory 5mb")
+	client := testkit.ClusterClient(t, private.URL())
+	for n := range 50 {
+		check(t, shared.Set(t.Context(), fmt.Sprint(n), "shared", 0).Err())
+		check(t, client.Set(t.Context(), fmt.Sprint(n), "private", 0).Err())
+		if got := shared.Get(t.Context(), fmt.Sprint(n)).Val(); got != "shared" {
+			t.Errorf("key %d: got %q, want shared", n, got)
+		}
+	}
+	for n, node := range private.Nodes() {
+		if got := testkit.Client(t, node.URL()).ConfigGet(t.Context(), "maxmemory").Val()["maxmemory"]; got != "5242880" {
+			t.Errorf("node %d: maxmemory %q, want 5242880", n, got)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package testkit
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/config"
+)
+
+// RedisCluster returns a client of the process' shared Redis Cluster of three masters, made as the product makes its own of a
+// REDIS_URL, and closed when the test ends. The cluster runs from the machine's binaries whatever TEST_SERVERS says, and its keys
+// go with it: tests that share it name theirs after themselves.
+func RedisCluster(t testing.TB) *redis.ClusterClient {
+	t.Helper()
+	return ClusterClient(t, sharedCluster.url(t))
+}
+
+// ClusterClient is RedisCluster for a cluster of the test's own (see PrivateCluster).
+func ClusterClient(t testing.TB, url string) *redis.ClusterClient {
+	t.Helper()
+	options, err := config.RedisOptions(url)
+	if err != nil {
+		t.Fatalf("Redis URL: %v", err)
+	}
+	client, ok := redis.NewUniversalClient(options).(*redis.ClusterClient)
+	if !ok {
+		t.Fatalf("%s is not the URL of a cluster", url)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Errorf("close the Redis Cluster client: %v", err)
+		}
+	})
+	return client
+}

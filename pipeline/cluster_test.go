@@ -1,0 +1,261 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/localservers"
+	"sluice/internal/testkit"
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// clusterRig is a rig on a Redis Cluster of its own, with a sale that is spread over four partitions on all three nodes.
+type clusterRig struct {
+	*rig
+	cluster *localservers.RedisCluster
+	scripts map[string]string // by hash: file name of a script that no node has been seen to know
+}
+
+const clusterShare = 6 // units of the sale on each partition
+
+func newClusterRig(t *testing.T) *clusterRig {
+	t.Helper()
+	cluster := testkit.PrivateCluster(t)
+	r := &clusterRig{cluster: cluster, scripts: scriptsByHash(t), rig: newRig(t, rigOptions{RedisURL: cluster.URL(), Sale: pipeline.Sale{
+		Total: 4 * clusterShare, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR", Waitlist: 1000,
+		Partitions: []pipeline.Partition{0, 1, 2, 3},
+	}})}
+	for n := range cluster.Nodes() {
+		if len(r.partitionsOn(n)) == 0 {
+			t.Fatalf("node %d holds no partition", n)
+		}
+	}
+	return r
+}
+
+// scriptsByHash are all scripts but handover.lua, which stands at the head of those that can free units and is sent with them.
+func scriptsByHash(t *testing.T) map[string]string {
+	t.Helper()
+	const head = "handover.lua"
+	files, err := filepath.Glob("../lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("scripts: %v, %v", files, err)
+	}
+	sources := map[string]string{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources[filepath.Base(file)] = string(source)
+	}
+	scripts := map[string]string{}
+	for name, source := range sources {
+		switch name {
+		case head:
+			continue
+		case "release.lua", "adjust.lua", "leave.lua":
+			source = sources[head] + source
+		}
+		scripts[redis.NewScript(source).Hash()] = name
+	}
+	return scripts
+}
+
+func (r *clusterRig) node(n int) *redis.Client {
+	r.Helper()
+	return testkit.Client(r.T, r.cluster.Nodes()[n].URL())
+}
+
+func (r *clusterRig) partitionsOn(n int) (on []pipeline.Partition) {
+	r.Helper()
+	node := r.node(n)
+	for _, p := range r.sale.Partitions {
+		if node.Exists(r.ctx(), r.keys.Sale(p, r.sale.ID)).Val() == 1 {
+			on = append(on, p)
+		}
+	}
+	return on
+}
+
+// noteScripts takes those off the list that some node knows by now; a node that restarts forgets them.
+func (r *clusterRig) noteScripts() {
+	r.Helper()
+	for n := range r.cluster.Nodes() {
+		node := r.node(n)
+		for hash := range r.scripts {
+			if known := node.ScriptExists(r.ctx(), hash).Val(); len(known) == 1 && known[0] {
+				delete(r.scripts, hash)
+			}
+		}
+	}
+}
+
+// buyers are n on each partition: the first four are one of each, and so on.
+func (r *clusterRig) buyers(prefix string, n int) []string {
+	partitions := len(r.sale.Partitions)
+	users, on := make([]string, n*partitions), make([]int, partitions)
+	for i, found := 0, 0; found < len(users); i++ {
+		user := fmt.Sprintf("%s-%d", prefix, i)
+		p := int(r.sale.PartitionOf(user))
+		if on[p] == n {
+			continue
+		}
+		users[on[p]*partitions+p] = user
+		on[p]++
+		found++
+	}
+	return users
+}
+
+// order insists while nodes are away. Whose reply was lost has ordered already.
+func (r *clusterRig) order(users ...string) {
+	r.Helper()
+	together(len(users), func(i int) {
+		for {
+			decision, err := r.try(pipeline.OrderRequest{UserID: users[i], Quantity: 1})
+			switch {
+			case err == nil && (decision.Code == lua.AdmitAccepted || decision.Code == lua.AdmitAlreadyOrdered):
+				return
+			case err == nil, !busy(err) && pipeline.KindOf(err) != pipeline.KindNotLoaded, r.ctx().Err() != nil:
+				r.Errorf("order of %s: got %q, %v", users[i], decision.Code, err)
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	if r.Failed() {
+		r.FailNow()
+	}
+}
+
+func (r *clusterRig) cancel(users ...string) {
+	r.Helper()
+	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, pipeline.NewNews(r.rdb, r.keys, r.log), r.metrics)
+	slots := r.slots(r.sale)
+	for _, user := range users {
+		if _, err := canceller.Cancel(r.ctx(), r.sale, user, slots[user].OrderID); err != nil {
+			r.Fatalf("cancel the order of %s: %v", user, err)
+		}
+	}
+}
+
+// serve runs a worker with every job that moves units.
+func (r *clusterRig) serve() *runningWorker {
+	r.Helper()
+	releaser := r.releaser()
+	return r.startWorker(r.store, pipeline.WorkerOptions{}, r.cashier().Job(), releaser.Job(), releaser.WaitlistJob(r.catalogue()))
+}
+
+func (r *clusterRig) orders(status string) (n int) {
+	if err := r.raw.QueryRow(r.ctx(), `select count(*) from orders where status = $1`, status).Scan(&n); err != nil {
+		r.Error(err)
+	}
+	return n
+}
+
+// TestASaleOnACluster runs a whole sale, with all that the scripts do, on a real Redis Cluster: orders, payments that overtake
+// them, a dead worker's events, a node that dies and comes back in between, cancellations that go to who waits, a node that loses
+// everything and is rebuilt, a restock. The books are exact after each part, and no script is left that did not run.
+func TestASaleOnACluster(t *testing.T) {
+	t.Parallel()
+	r := newClusterRig(t)
+	r.verifies()
+	const lost = 2 // the node that has an accident
+	first, second := r.buyers("first", clusterShare/2), r.buyers("second", clusterShare/2)
+
+	// Orders and payments that nobody works on yet, and a worker that died with events in hand.
+	r.order(first...)
+	r.deliverTo("dead", 2)
+	cashier, slots := r.cashier(), r.slots(r.sale)
+	together(len(first)+1, func(i int) {
+		receipt := pipeline.Receipt{SaleID: r.sale.ID, OrderID: uuid.Must(uuid.NewV7()).String()} // nobody's
+		if i < len(first) {
+			receipt.OrderID = slots[first[i]].OrderID
+		}
+		if got, err := cashier.Pay(r.ctx(), paymentFor(&receipt, i)); err != nil || got.Outcome != pipeline.PaymentWaiting {
+			t.Errorf("payment %d: got %s, %v", i, got.Outcome, err)
+		}
+	})
+	r.noteScripts()
+
+	// A node dies and comes back while workers work and buyers order; its disk has everything.
+	worker := r.serve()
+	if err := r.cluster.Nodes()[lost].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.Nodes()[lost].Restart(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.order(second...)
+	r.settled()
+	testkit.Eventually(t, settleLimit, "the first are paid", func() bool { return r.orders("paid") == len(first) })
+	r.balanced(r.sale, r.sale.Total)
+	if got := r.rebuilds(); len(got) != 0 {
+		t.Errorf("the node that came back was rebuilt: %+v", got)
+	}
+
+	// Sold out on every partition: two wait on each, one leaves, and the others get what is cancelled.
+	waitlist, waiting := r.waitlist(), r.buyers("waits", 2)
+	for _, user := range waiting {
+		r.joins(waitlist, user, 1)
+	}
+	if _, err := waitlist.Leave(r.ctx(), r.sale, waiting[7]); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	r.cancel(second[:4]...)
+	testkit.Eventually(t, settleLimit, "a unit is handed over on each partition", func() bool { return len(r.queue()) == 3 })
+	r.settled()
+	r.balanced(r.sale, r.sale.Total)
+	worker.stop()
+
+	// A node loses everything, with cancelled units on their way: it is rebuilt, and they go to who waits.
+	r.cancel(second[4:8]...)
+	if err := r.node(lost).FlushAll(r.ctx()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, settleLimit, "the node is rebuilt", r.trusted)
+	rebuilt := map[pipeline.Partition]bool{}
+	for _, report := range r.rebuilds() {
+		rebuilt[report.Partition] = true
+	}
+	if want := r.partitionsOn(lost); !slices.Equal(slices.Sorted(maps.Keys(rebuilt)), want) {
+		t.Errorf("rebuilt: %v, want %v, which the node holds", rebuilt, want)
+	}
+	r.serve()
+	testkit.Eventually(t, settleLimit, "everybody was served", func() bool { return len(r.queue()) == 0 })
+	r.settled()
+	r.balanced(r.sale, r.sale.Total-1)
+
+	// More is sold after a restock.
+	if _, err := r.publisher.Change(r.ctx(), r.sale.ID, "test", pipeline.SaleChange{AddStock: int64(4 * clusterShare)}); err != nil {
+		t.Fatal(err)
+	}
+	r.sale = r.stored(r.sale.ID)
+	r.order(r.buyers("later", clusterShare)...)
+	r.settled()
+	r.balanced(r.sale, r.sale.Total-1)
+
+	r.noteScripts()
+	for _, script := range r.scripts {
+		t.Errorf("%s did not run", script)
+	}
+	if got := r.letters(); len(got) != 0 {
+		t.Errorf("dead letters: %v", got)
+	}
+	for n := range r.cluster.Nodes() {
+		if stats := r.node(n).Info(r.ctx(), "errorstats").Val(); strings.Contains(stats, "CROSSSLOT") {
+			t.Errorf("node %d refused keys of several slots: %s", n, stats)
+		}
+	}
+}
