@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,8 +18,9 @@ import (
 // clusterFixture is the tests' shared Redis Cluster, with keys of the test's own on every node.
 type clusterFixture struct {
 	*testing.T
-	ctx context.Context
-	rdb *redis.ClusterClient
+	ctx    context.Context
+	rdb    *redis.ClusterClient
+	prefix string // of the test's keys; another one each time it runs
 }
 
 func newClusterFixture(t *testing.T) *clusterFixture {
@@ -26,7 +28,7 @@ func newClusterFixture(t *testing.T) *clusterFixture {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	t.Cleanup(cancel)
-	return &clusterFixture{T: t, ctx: ctx, rdb: testkit.RedisCluster(t)}
+	return &clusterFixture{T: t, ctx: ctx, rdb: testkit.RedisCluster(t), prefix: t.Name() + "-" + rand.Text()}
 }
 
 // client is a lock client on connections of its own, and so with a subscription of its own, on any of the nodes.
@@ -48,7 +50,7 @@ func (f *clusterFixture) keys(name string) []string {
 	for _, pattern := range []string{"%s:%s:%d", "%s:{%s:%d}:lock"} {
 		nodes := map[string]bool{}
 		for i := 0; len(nodes) < 3; i++ {
-			key := fmt.Sprintf(pattern, f.Name(), name, i)
+			key := fmt.Sprintf(pattern, f.prefix, name, i)
 			if node := f.nodeOf(key); !nodes[node] {
 				nodes[node] = true
 				keys = append(keys, key)
@@ -284,7 +286,7 @@ func TestBatchesOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	l := f.client()
 	for i, one := range f.keys("batch") {
-		tag := fmt.Sprintf("{%s:%d}", f.Name(), i)
+		tag := fmt.Sprintf("{%s:%d}", f.prefix, i)
 		if i < 3 {
 			tag = "{" + one + "}" // beside a key without a tag
 		}

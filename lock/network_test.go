@@ -206,7 +206,7 @@ func TestTenThousandLocksAreRenewedThroughASlowServer(t *testing.T) {
 		t.Skip("takes twice the TTL")
 	}
 	n := network(t, -1)
-	const locks, ttl = 10_000, 6 * time.Second
+	const locks, ttl = 10_000, 12 * time.Second
 	l := n.lockClient(lock.WithTTL(ttl))
 	holds := n.takeAll(l, locks)
 	n.proxy.Slow(200 * time.Millisecond)

@@ -259,3 +259,40 @@ func TestASaleOnACluster(t *testing.T) {
 		}
 	}
 }
+
+// A cluster is as good as its worst node: it is refused when one of them may evict orders, or loses what it accepted.
+func TestEveryNodeOfAClusterIsProbed(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.PrivateCluster(t)
+	rdb, ctx := testkit.ClusterClient(t, cluster.URL()), t.Context()
+	probe := func() pipeline.Features {
+		t.Helper()
+		features, err := pipeline.Probe(ctx, rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return features
+	}
+	if err := probe().Require(pipeline.DurabilityFsync); err != nil {
+		t.Errorf("a good cluster: %v", err)
+	}
+	for n, server := range cluster.Nodes() {
+		node := testkit.Client(t, server.URL())
+		for setting, values := range map[string][2]string{"maxmemory-policy": {"allkeys-lru", "noeviction"}, "appendonly": {"no", "yes"}} {
+			if err := node.ConfigSet(ctx, setting, values[0]).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := probe().Require(pipeline.DurabilityFsync); pipeline.KindOf(err) != pipeline.KindInvalid {
+				t.Errorf("node %d with %s %s: got %v, want KindInvalid", n, setting, values[0], err)
+			}
+			if err := node.ConfigSet(ctx, setting, values[1]).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cluster.Nodes()[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pipeline.Probe(ctx, rdb)
+	wantKind(t, err, pipeline.KindUnavailable)
+}

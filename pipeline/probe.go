@@ -3,8 +3,10 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -37,7 +39,7 @@ func (f Features) WaitsForDisk() bool { return f.WaitAOF && f.AppendOnly && f.Ap
 // evict loses stock and buyers, one whose disk confirms nothing loses accepts. A replica that is not there is no reason to
 // refuse: it may come and go while we run, and receipts tell.
 func (f Features) Require(want Durability) error {
-	if f.Policy != "" && f.Policy != "noeviction" {
+	if f.evicts() {
 		return Errorf(KindInvalid, "Redis may evict orders: maxmemory-policy is %s; set it to noeviction", f.Policy)
 	}
 	if want != DurabilityMemory && f.Durability() != DurabilityFsync && !f.WaitsForDisk() {
@@ -47,16 +49,61 @@ func (f Features) Require(want Durability) error {
 	return nil
 }
 
-// Probe asks a server for its features. Where CONFIG is forbidden, as some hosts do, INFO tells what it can.
-func Probe(ctx context.Context, rdb redis.UniversalClient) (Features, error) {
+// Probe asks a server for its features; of a cluster, every master, and returns those of the one that promises least: each holds
+// some of the partitions. Where CONFIG is forbidden, as some hosts do, INFO tells what it can.
+func Probe(ctx context.Context, rdb redis.UniversalClient) (f Features, err error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	f, err := examine(ctx, rdb)
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		f, err = examineMasters(ctx, cluster)
+	} else {
+		f, err = examine(ctx, rdb)
+	}
 	if err != nil {
 		return Features{}, Wrap(KindUnavailable, err, "Redis does not answer")
 	}
 	return f, nil
 }
+
+func examineMasters(ctx context.Context, cluster *redis.ClusterClient) (Features, error) {
+	var mu sync.Mutex // protects found: the masters are asked at once
+	var found []Features
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		f, err := examine(ctx, master)
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, f)
+		return err
+	})
+	if err != nil {
+		return Features{}, err
+	}
+	if len(found) == 0 {
+		return Features{}, errNoMasters
+	}
+	return slices.MinFunc(found, func(a, b Features) int { return a.promise() - b.promise() }), nil
+}
+
+// errNoMasters passes by itself, as any other answer of a cluster that is being made.
+var errNoMasters = errors.New("the cluster has no masters yet")
+
+// promise ranks what Require and the receipts follow from.
+func (f Features) promise() int {
+	switch {
+	case f.evicts():
+		return 0
+	case f.Durability() != DurabilityFsync && !f.WaitsForDisk():
+		return 1
+	case f.Durability() != DurabilityFsync:
+		return 2
+	case f.Replicas == 0:
+		return 3
+	default:
+		return 4
+	}
+}
+
+func (f Features) evicts() bool { return f.Policy != "" && f.Policy != "noeviction" }
 
 // errLoading passes by itself. A server that reads its file answers INFO and CONFIG all the same, and says that it has no
 // file at all (aof_enabled:0): what was taken from that would be told in receipts for as long as it counts as known.

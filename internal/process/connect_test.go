@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sluice/internal/config"
-	"sluice/internal/localservers"
 	"sluice/internal/process"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 var quiet = slog.New(slog.DiscardHandler)
 
 // settings are those of a program with the usual defaults, on a test's servers.
-func settings(t *testing.T, redis *localservers.Redis, databaseURL string, args ...string) config.Config {
+func settings(t *testing.T, redis interface{ URL() string }, databaseURL string, args ...string) config.Config {
 	t.Helper()
 	env := map[string]string{"REDIS_URL": redis.URL(), "DATABASE_URL": databaseURL}
 	cfg, err := config.Load(config.Worker, args, func(name string) string { return env[name] }, t.Output())
@@ -36,6 +35,27 @@ func connect(ctx context.Context, cfg config.Config) error {
 		stores.Close()
 	}
 	return err
+}
+
+// TestConnectToACluster: a program of one installation takes it, and then one of another is refused, by whichever node it asks.
+func TestConnectToACluster(t *testing.T) {
+	t.Parallel()
+	cluster, ours := testkit.PrivateCluster(t), testkit.Database(t)
+	cfg := settings(t, cluster, ours)
+	stores, err := process.Connect(t.Context(), cfg, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stores.Close()
+	if err := pipeline.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(t.Context(), cfg); err != nil {
+		t.Errorf("the same installation again: %v", err)
+	}
+	if err := connect(t.Context(), settings(t, cluster, testkit.Database(t))); pipeline.KindOf(err) != pipeline.KindInvalid {
+		t.Errorf("another installation: got %v, want KindInvalid", err)
+	}
 }
 
 // TestConnectWaits: both servers come up after the program, one after the other.
