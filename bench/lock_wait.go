@@ -49,29 +49,35 @@ func (d *duel) contend(ctx context.Context, held time.Duration) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	for i, rounds := range seen {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s: hand-over p50 %.1f round trips, %.1f from the call of unlock, each of %.0f µs (p50 of a PING beside); wait p99/p50 %.2f",
-			d.rivals[i].name, spreadOf(rounds.trips).Median, spreadOf(rounds.called).Median, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
+	trip := spreadOf(seen[0].ping).Median
+	for _, rounds := range seen {
+		trip = min(trip, spreadOf(rounds.ping).Median)
 	}
-	r.reach("ours, hand-over p50 from the call of unlock, in round trips", spreadOf(seen[1].called).Median, 1.5, false)
-	r.reach("ours, fair, hand-over p50 from the call of unlock, in round trips", spreadOf(seen[2].called).Median, 1.5, false)
+	trip = max(trip, 1)
+	r.Notes = append(r.Notes, fmt.Sprintf("a round trip is a PING beside, p50, of whoever has the quickest: %.0f µs", trip))
+	for i, rounds := range seen {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: hand-over p50 %.1f round trips, %.1f from the call of unlock (PING beside it %.0f µs); wait p99/p50 %.2f",
+			d.rivals[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
+	}
+	r.reach("ours, hand-over p50 from the call of unlock, in round trips", spreadOf(seen[1].called).Median/trip, 1.5, false)
+	r.reach("ours, fair, hand-over p50 from the call of unlock, in round trips", spreadOf(seen[2].called).Median/trip, 1.5, false)
 	r.reach("fair wait p99/p50", spreadOf(seen[2].waits).Median, 1.1, false)
 	return r, nil
 }
 
 // rounds is what a contestant's rounds had.
-type rounds struct{ ping, trips, called, waits []float64 }
+type rounds struct{ ping, freed, called, waits []float64 }
 
 func (r *rounds) add(more round) {
 	r.ping = append(r.ping, more.ping)
-	r.trips = append(r.trips, more.trips)
+	r.freed = append(r.freed, more.freed)
 	r.called = append(r.called, more.called)
 	r.waits = append(r.waits, more.waits)
 }
 
-// round is one of them: p50 of a PING meanwhile in µs, p50 of the hand-overs in such round trips, from unlock on the server and
-// from its call, and p99/p50 of the waits.
-type round struct{ ping, trips, called, waits float64 }
+// round is one of them, p50 in µs of a PING meanwhile and of the hand-overs, from unlock on the server and from its call; and
+// p99/p50 of the waits.
+type round struct{ ping, freed, called, waits float64 }
 
 // turn is one hold of the lock: since when, when its unlock was called, and when it was freed.
 type turn struct{ asked, got, called, freed time.Time }
@@ -109,7 +115,7 @@ func (d *duel) contended(ctx context.Context, r rival, held time.Duration) (Work
 	slices.SortFunc(turns, func(a, b turn) int { return a.got.Compare(b.got) })
 	w.Latency = quantilesOf(gaps(turns, func(t turn) time.Time { return t.freed }))
 	called := quantilesOf(gaps(turns, func(t turn) time.Time { return t.called }))
-	return w, round{ping, w.Latency.P50 / max(ping, 1), called.P50 / max(ping, 1), wait.P99 / max(wait.P50, 1)}, err
+	return w, round{ping, w.Latency.P50, called.P50, wait.P99 / max(wait.P50, 1)}, err
 }
 
 // gaps are the times between one turn and the next, in µs, from an instant of the former. The next holder may have the lock before
