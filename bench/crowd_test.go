@@ -39,7 +39,7 @@ func TestFloodCountsEveryAnswerAndNoBuyerComesTwice(t *testing.T) {
 func testFlood(t *testing.T, rate float64) {
 	addr, seen := counted(t)
 	tally := send(t, &Flood{
-		Addr: addr, Path: ordersPath, Connections: 4, Length: 200 * time.Millisecond, Rate: rate, Seed: 1,
+		Addr: addr, Path: ordersPath, Connections: 4, Length: time.Second, Rate: rate, Seed: 1,
 	})
 	accepted, err := tally.accepted()
 	if err != nil {
@@ -48,7 +48,7 @@ func testFlood(t *testing.T, rate float64) {
 	if got := int64(len(seen())); got != accepted {
 		t.Errorf("the server saw %d buyers, the buyers saw %d answers", got, accepted)
 	}
-	if rate > 0 && (accepted < 20 || accepted > 200) { // 80 on average
+	if rate > 0 && (accepted < 20 || accepted > 1000) { // 400 on average; a busy machine may not get to all of them
 		t.Errorf("got %d requests", accepted)
 	}
 	if tally.Latency.P50 <= 0 || tally.Latency.Max < tally.Latency.P99 {

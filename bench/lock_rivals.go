@@ -53,6 +53,7 @@ func newDuel(ctx context.Context, s *Site) (*duel, error) {
 	}
 	d.rueidis, err = rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, KeyValidity: lockTTL,
+		TryNextAfter: rueidisWake, // there is no next server to try; after its 20 ms it gives a call up, and waits to be woken
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.close(ctx))
@@ -70,12 +71,26 @@ func newDuel(ctx context.Context, s *Site) (*duel, error) {
 
 // listen opens a port of the loopback on Redis: locks are measured over TCP, as others measured theirs.
 func (s *Site) listen(ctx context.Context) (port int, err error) {
+	if err := s.desk.ConfigSet(ctx, "bind", "127.0.0.1").Err(); err != nil {
+		return 0, err
+	}
+	for range 10 { // somebody else may take a port between our finding it free and Redis' listening on it
+		if port, err = freePort(); err != nil {
+			return 0, err
+		}
+		if err = s.desk.ConfigSet(ctx, "port", strconv.Itoa(port)).Err(); err == nil {
+			break
+		}
+	}
+	return port, err
+}
+
+func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
-	port = l.Addr().(*net.TCPAddr).Port
-	return port, errors.Join(l.Close(), s.desk.ConfigSet(ctx, "bind", "127.0.0.1").Err(), s.desk.ConfigSet(ctx, "port", strconv.Itoa(port)).Err())
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 func (d *duel) close(ctx context.Context) error {
@@ -137,7 +152,24 @@ func redsyncLock(r *redsync.Redsync) func(context.Context, string) (func(context
 	}
 }
 
+// rueidisWake is how long it waits before it asks again: a call that failed on a busy machine changes nothing on the server,
+// which then has nothing to wake it for.
+const rueidisWake = 2 * time.Second
+
 func (d *duel) rueidislock(ctx context.Context, key string) (func(context.Context) error, error) {
-	_, unlock, err := d.rueidis.WithContext(ctx, key+":rueidis")
-	return func(context.Context) error { unlock(); return nil }, err
+	for {
+		bounded, cancel := context.WithTimeout(ctx, rueidisWake)
+		_, unlock, err := d.rueidis.WithContext(bounded, key+":rueidis")
+		if err == nil {
+			return func(context.Context) error {
+				unlock()
+				cancel()
+				return nil
+			}, nil
+		}
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err
+		}
+	}
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 func smallSite(t *testing.T) *Site {
 	t.Helper()
 	opts := Options{
-		Rounds: 1, Seconds: 0.1, Connections: []int{4}, Clients: 16, Rate: 200, Rows: 600, Batch: 250, Keys: true, Seed: 1,
+		Rounds: 1, Seconds: 0.3, Connections: []int{4}, Clients: 16, Rate: 200, Rows: 600, Batch: 250, Keys: true, Seed: 1,
 	}
 	site, err := openSite(t.Context(), opts)
 	if errors.Is(err, localservers.ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	doLimit   = 20 * time.Second // for a target to be there: one that was just killed needs its start
-	undoLimit = time.Minute      // a server's start on a busy machine, with all its data to read
+	doLimit   = time.Minute // for a target to be there: one that was just killed needs its start, on a busy machine
+	undoLimit = time.Minute // a server's start on a busy machine, with all its data to read
 )
 
 // deed is a fault as it happened.

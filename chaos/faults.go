@@ -243,7 +243,7 @@ type loseReplies struct {
 }
 
 // Every process asks everything it is connected to within a few seconds, if only for its health.
-const anyReplyLimit, anyReplyEvery = 10 * time.Second, 250 * time.Millisecond
+const anyReplyLimit, anyReplyEvery = 20 * time.Second, 250 * time.Millisecond
 
 // answers are the texts by which the replies to lose are chosen, by what the link leads to. "" loses the next ones,
 // whatever they answer.

@@ -18,8 +18,8 @@ const leastLag, mostLag = 300 * time.Millisecond, time.Second
 
 const (
 	// witnessLimit bounds the wait before a loss of Redis' data.
-	witnessLimit = 20 * time.Second
-	rewriteLimit = 15 * time.Second // for an append-only file to be rewritten, before it is copied
+	witnessLimit = time.Minute
+	rewriteLimit = 30 * time.Second // for an append-only file to be rewritten, before it is copied
 	rewriteEvery = 20 * time.Millisecond
 )
 

@@ -82,7 +82,7 @@ func (p *tampering) row(sale, user string, id uuid.UUID) {
 // TestEveryWrongIsFound changes the stores of a run that was fine, in every way that a verdict is about.
 func TestEveryWrongIsFound(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 	defer cancel()
 	s, err := openStage(ctx, Options{Calm: true, Duration: 3 * time.Second}.WithDefaults(), t.Logf)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestEveryWrongIsFound(t *testing.T) {
 	})
 	const drop = 1
 	s.playWhile(ctx, func() { // on a busy machine the first drop takes long to sell out
-		testkit.Eventually(t, time.Minute, "a buyer who came too late", func() bool { return s.history.refused(drop) != "" })
+		testkit.Eventually(t, 3*time.Minute, "a buyer who came too late", func() bool { return s.history.refused(drop) != "" })
 	})
 	report, err := s.report(ctx)
 	if err != nil {

@@ -117,7 +117,7 @@ func must(g pipeline.Generation, err error) func(*testing.T) pipeline.Generation
 // waiting waits until so many connections of this database wait for a lock.
 func (f *fixture) waiting(t *testing.T, n int64) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, "somebody waits for a lock", func() bool {
+	testkit.Eventually(t, time.Minute, "somebody waits for a lock", func() bool {
 		return one[int64](f, `
 			select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= n
 	})

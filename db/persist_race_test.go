@@ -111,7 +111,7 @@ func TestBatchesOfTheSameSales(t *testing.T) {
 func (f *fixture) wantNoDeadlocks() {
 	f.Helper()
 	f.store.Close()
-	testkit.Eventually(f, 10*time.Second, "the store's sessions to end", func() bool {
+	testkit.Eventually(f, time.Minute, "the store's sessions to end", func() bool {
 		return one[int64](f, `
 			select count(*) from pg_stat_activity
 			where datname = current_database() and application_name = 'sluice'`) == 0
@@ -200,7 +200,7 @@ func (f *fixture) loseFirst(losses int, code string) {
 func (f *fixture) waitBlocked() int64 {
 	f.Helper()
 	var pid int64
-	testkit.Eventually(f, 10*time.Second, "a session that waits for a lock", func() bool {
+	testkit.Eventually(f, time.Minute, "a session that waits for a lock", func() bool {
 		pid = one[int64](f, `
 			select coalesce(max(pid), 0) from pg_stat_activity
 			where datname = current_database() and application_name = 'sluice' and wait_event_type = 'Lock'`)

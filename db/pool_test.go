@@ -48,7 +48,7 @@ func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	url := testkit.Database(t)
 	store, err := db.Open(t.Context(), url, db.Options{
-		ApplicationName: "here", StatementTimeout: 300 * time.Millisecond, LockTimeout: 100 * time.Millisecond,
+		ApplicationName: "here", StatementTimeout: time.Minute, LockTimeout: 100 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,15 @@
 package lock_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"sluice/internal/testkit"
 	"sluice/lock"
@@ -99,4 +104,112 @@ func TestPollingIsEnough(t *testing.T) {
 			t.Fatalf("%s: nobody came", name)
 		}
 	}
+}
+
+// TestASubscriptionThatIsCutIsMadeAnew: whoever waits is woken again, and does not poll for ever after.
+func TestASubscriptionThatIsCutIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	rdb := testkit.Client(t, testkit.PrivateRedis(t).URL())
+	holder, waiter := lock.New(rdb), lock.New(rdb)
+	t.Cleanup(func() { _ = holder.Close(); _ = waiter.Close() })
+	h, err := holder.Mutex("a").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		next, err := waiter.Mutex("a").Lock(t.Context())
+		if err == nil {
+			err = next.Unlock(t.Context())
+		}
+		got <- err
+	}()
+	listens := func() bool { return len(rdb.PubSubChannels(t.Context(), "lock:*").Val()) == 1 }
+	testkit.Eventually(t, time.Minute, "the waiter listens", listens)
+	for range 3 {
+		if n, err := rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result(); err != nil || n != 1 {
+			t.Fatalf("killed %d subscriptions, %v, want 1", n, err)
+		}
+		testkit.Eventually(t, time.Minute, "the waiter listens again", listens)
+	}
+	if err := h.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, ctx: t.Context(), rdb: rdb, prefix: "cut"}
+	for range 10 { // a machine that stands still for half a second makes the waiter ask after all
+		if f.handedOverUnasked(holder, waiter) {
+			return
+		}
+	}
+	t.Error("whoever waits hears nothing and polls")
+}
+
+// handedOverUnasked reports whether one who waits has the lock by the message alone: nothing but the unlock was sent.
+func (f *fixture) handedOverUnasked(holder, waiter *lock.Client) bool {
+	f.Helper()
+	key := f.key("a")
+	h := must[lock.Hold](f)(holder.Mutex(key).Lock(f.ctx))
+	got := make(chan int, 1)
+	go func() {
+		next, err := waiter.Mutex(key).Lock(f.ctx)
+		got <- f.commands()
+		if err == nil {
+			err = next.Unlock(f.ctx)
+		}
+		if err != nil {
+			f.Error(err)
+		}
+		got <- 0
+	}()
+	testkit.Eventually(f, callLimit, "the waiter", func() bool { return f.rdb.ZCard(f.ctx, key+":queue").Val() == 1 })
+	before := f.commands()
+	f.unlock(h)
+	after := <-got
+	<-got
+	return after == before+1
+}
+
+// dials counts the connections that a Redis client makes.
+type dials struct {
+	redis.Hook
+	made *atomic.Int32
+}
+
+func (d dials) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		d.made.Add(1)
+		return next(ctx, network, address)
+	}
+}
+func (dials) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (dials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestASubscriptionThatIsSilentIsMadeAnew: one that is quiet is asked for a sign of life, and one that gives none is given up.
+// Nothing tells a client that its connection is dead, when nothing arrives.
+func TestASubscriptionThatIsSilentIsMadeAnew(t *testing.T) {
+	n := network(t, -1)
+	made := &atomic.Int32{}
+	n.behind.AddHook(dials{made: made})
+	holder, waiter := n.client(), n.lockClient()
+	h := must[lock.Hold](t)(holder.Mutex(n.key("a")).Lock(n.ctx))
+	if _, err := waiter.Mutex(n.key("a")).Lock(n.ctx, lock.Wait(time.Second)); err == nil {
+		t.Fatal("no wait")
+	}
+	info := func(command string) int {
+		return calls(n.rdb.Info(n.ctx, "commandstats").Val(), command)
+	}
+	testkit.Eventually(t, callLimit, "the waiter listens", func() bool { return info("subscribe") > 0 })
+	pings := info("ping")
+	testkit.Eventually(t, callLimit, "a sign of life is asked for", func() bool { return info("ping") > pings })
+	n.proxy.Freeze()
+	listened, before := info("subscribe"), made.Load()
+	testkit.Eventually(t, callLimit, "another connection", func() bool { return made.Load() > before })
+	n.proxy.Thaw()
+	testkit.Eventually(t, callLimit, "the waiter listens again", func() bool { return info("subscribe") > listened })
+	n.unlock(h)
 }

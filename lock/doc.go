@@ -29,6 +29,6 @@
 // renews what it holds, all of it in one batch, at a third of the lease. Every script may run twice.
 //
 // Not promised: that a process which is paused stops in time (it goes on for an instant when it wakes), and that a server
-// which fails over, is flushed, or has its clock set forward remembers its locks. That is what the fence is for: it rises with every holder,
-// and a store that keeps the highest one refuses who comes late. Nothing may rest on a lock alone.
+// which fails over, is flushed, or has its clock set forward remembers its locks. That is what the fence is for: it rises with
+// every holder, and a store that keeps the highest one refuses who comes late. Nothing may rest on a lock alone.
 package lock

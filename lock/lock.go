@@ -35,6 +35,7 @@ type Client struct {
 	id      string // begins every owner and hold of ours, and names our channel
 	channel string // where we are woken
 	cluster bool
+	repeats bool          // the Redis client may send a call more than once; of a cluster's nobody knows
 	last    atomic.Uint64 // number of the last id given
 
 	closing context.Context // ends with Close
@@ -53,15 +54,18 @@ type Option func(*Client)
 func WithTTL(ttl time.Duration) Option { return func(c *Client) { c.ttl = ttl } }
 
 // New returns a Client whose locks last DefaultTTL unless WithTTL says otherwise. Any client of Redis will do, one that
-// retries by itself included; a read timeout that is longer than the TTL makes renewal late.
+// retries by itself included; a read timeout that is longer than the TTL makes renewal late, and without ContextTimeoutEnabled
+// a dead network keeps a call for longer than its context or the two seconds of an Unlock.
 func New(rdb redis.UniversalClient, options ...Option) *Client {
 	var id [9]byte
 	_, _ = rand.Read(id[:]) // documented never to fail
 	c := &Client{rdb: rdb, ttl: DefaultTTL, id: hex.EncodeToString(id[:])}
 	c.channel = "lock:" + c.id
-	_, single := rdb.(*redis.Client)
+	server, single := rdb.(*redis.Client)
 	c.cluster = !single
 	c.calls.UniversalClient = rdb
+	c.repeats = !single || server.Options().MaxRetries > 0
+	c.calls.inTime = single && server.Options().ContextTimeoutEnabled
 	c.closing, c.close = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(c)

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/internal/faultnet"
 	"sluice/internal/testkit"
 	"sluice/lock"
 	scripts "sluice/lua/lock"
@@ -183,6 +185,22 @@ func TestTryManyTwiceIsOnce(t *testing.T) {
 	}
 }
 
+// All or none that is repeated after a lost reply, when another has got one of the locks in between: none is none, also of those
+// that the first run took.
+func TestAllOrNoneTwiceIsNone(t *testing.T) {
+	f := newFixture(t)
+	keys := f.keysOf("a", "b", "c")
+	f.rdb.Set(f.ctx, keys[0], "token", time.Minute) // as the first run left it
+	f.rdb.Set(f.ctx, keys[1], "another's", 0)
+	held, err := scripts.TryMany(f.ctx, f.rdb, keys, "token", time.Minute, true)
+	if err != nil || held[1] {
+		t.Fatalf("got %v, %v, want the second one busy", held, err)
+	}
+	if got, want := f.values(keys), []string{"", "another's", ""}; !slices.Equal(got, want) {
+		t.Errorf("values: got %q, want %q", got, want)
+	}
+}
+
 // A key that is no lock counts as busy, and doesn't leave the batch half taken.
 func TestTryLockManyWithAKeyOfAnotherType(t *testing.T) {
 	f := newFixture(t)
@@ -309,4 +327,32 @@ func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 	testkit.Eventually(t, callLimit, "the locks to be free", func() bool {
 		return observer.Exists(ctx, "a", "b").Val() == 0
 	})
+}
+
+// A client that repeats calls by itself: the first run takes the locks and its reply is lost, the second one is refused. That the
+// server refuses does not show that nothing was taken.
+func TestARefusalOfARepeatedCallLeavesNothing(t *testing.T) {
+	n := network(t, 3)
+	l := lock.New(n.behind, lock.WithTTL(time.Hour))
+	if _, err := l.TryLockMany(n.ctx, []string{"warm"}); err != nil { // the script is known
+		t.Fatal(err)
+	}
+	var once sync.Once
+	n.proxy.Watch(func(e faultnet.Exchange) (pass bool) {
+		pass = true
+		if e.Moment == faultnet.After && bytes.Contains(e.Request, []byte(n.key("a"))) {
+			once.Do(func() {
+				pass = n.rdb.ConfigSet(n.ctx, "maxmemory", "1").Err() != nil
+			})
+		}
+		return pass
+	})
+	n.proxy.Cut() // what is watched are the connections made from now on
+	n.proxy.Heal()
+	if _, err := l.TryLockMany(n.ctx, n.keysOf("a", "b")); !redis.HasErrorPrefix(err, "OOM") {
+		t.Errorf("got %v, want the refusal of the second run", err)
+	}
+	if got := n.values(n.keysOf("a", "b")); got[0] != "" || got[1] != "" {
+		t.Errorf("locks are left: %q", got)
+	}
 }

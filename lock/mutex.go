@@ -66,7 +66,7 @@ func (m Mutex) leaseFor(ctx, work context.Context, patient bool, o lockOptions, 
 	}
 	first := ttl // of the lease; the next ones are renewals
 	if handed {
-		first = min(ttl, handedFor)
+		first = handedFor // whatever the TTL is: a shorter one may be over since we queued
 	}
 	return c.hold(work, g, got.Fence, sent, first, ttl, o.lease == 0)
 }

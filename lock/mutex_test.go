@@ -500,3 +500,26 @@ func TestALateMessageIsNotBelieved(t *testing.T) {
 	}
 	cancel()
 }
+
+// A lock that is handed over after a wait that was longer than the client's TTL is as good as any.
+func TestAHandOverAfterALongerWaitThanTheTTL(t *testing.T) {
+	f := newFixture(t)
+	const ttl, tries = 400 * time.Millisecond, 5
+	holder, waiter := f.client(), f.client(lock.WithTTL(ttl))
+	lost := 0
+	for try := range tries {
+		key := f.key(fmt.Sprint(try))
+		h := must[lock.Hold](t)(holder.Mutex(key).Lock(f.ctx))
+		time.AfterFunc(ttl+ttl/20, func() { _ = h.Unlock(f.ctx) })
+		next, err := waiter.Mutex(key).Lock(f.ctx)
+		if err != nil {
+			t.Log(err)
+			lost++
+			continue
+		}
+		_ = next.Unlock(f.ctx)
+	}
+	if lost > tries/2 { // a busy machine may lose one
+		t.Errorf("%d of %d were lost before they began", lost, tries)
+	}
+}

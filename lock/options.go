@@ -53,8 +53,9 @@ func (c *Client) lockOptions(options []CallOption) (o lockOptions, ttl time.Dura
 
 // Locker is whatever can be held: a mutex, one side of an RWMutex, a permit, several locks, a quorum.
 type Locker interface {
-	// Lock waits until it has the lock, or returns ErrNotAcquired when ctx or the wait ends. An error of Redis ends it too. The
-	// hold's context is made from ctx, and renewal ends with ctx: use Wait to bound the wait only.
+	// Lock waits until it has the lock, or returns ErrNotAcquired when ctx or the wait ends. An error of Redis ends it too, and
+	// ErrLeaseLost says that Redis gave the lock, but answered when its lease was over. The hold's context is made from ctx, and
+	// renewal ends with ctx: use Wait to bound the wait only.
 	Lock(ctx context.Context, options ...CallOption) (Hold, error)
 	// TryLock does not wait: ErrNotAcquired means that others hold the lock.
 	TryLock(ctx context.Context, options ...CallOption) (Hold, error)

@@ -142,11 +142,11 @@ func playOnce(ctx context.Context, rdb *redis.Client, l *lock.Client, key string
 		_, _ = l.RunOnce(ctx, key, onceTick, func(leased context.Context) error {
 			// The end of our tick. Read within our lease, it can't be another's yet.
 			tick, err := rdb.PExpireTime(leased, key).Result()
-			if err != nil {
-				return nil // too late to tell; the tick stays taken
+			var runs int64
+			if err == nil { // else it is too late to tell; the tick stays taken
+				runs, err = rdb.RPush(ctx, "runs", tick.Milliseconds()).Result()
 			}
-			n, err := rdb.RPush(ctx, "runs", tick.Milliseconds()).Result()
-			if err == nil && n%10 == 0 {
+			if err == nil && runs%10 == 0 {
 				self, _ := os.FindProcess(os.Getpid())
 				_ = self.Kill()
 				select {}

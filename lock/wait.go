@@ -119,7 +119,8 @@ func (q *quest) once(ctx context.Context) (got scripts.Waiting, sent time.Time, 
 }
 
 // call asks once. A call that is cut off may still run, even after the one that takes it back; then the lock would be
-// nobody's until its lease ends. So the end of a context waits for the answer, for at most two seconds.
+// nobody's until its lease ends. So the end of a context waits for the answer, for at most two seconds (of a Redis client that
+// ends calls at their deadlines).
 func (q *quest) call(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
 	deadline, has := ctx.Deadline()
 	if !has || q.strict || time.Until(deadline) >= cleanupTimeout {
@@ -174,14 +175,17 @@ func (q *quest) failure(ctx context.Context, err error) error {
 	}
 }
 
-// abandon takes back what a failed call may have done all the same. An error that the server itself told leaves no doubt,
-// unless we stood in the queue.
+// abandon takes back what a failed call may have done all the same. A refusal leaves no doubt, unless we stood in the queue.
 func (q *quest) abandon(ctx context.Context, channel string, err error) {
-	if channel == "" && told(err) {
+	if channel == "" && q.client.refused(err) {
 		return
 	}
 	q.leave(ctx, channel)
 }
+
+// refused reports whether the server itself told the error, of a call that was sent once: one whose first answer was lost may
+// have been done before it was refused.
+func (c *Client) refused(err error) bool { return !c.repeats && told(err) }
 
 // told reports whether the server answered, if only to refuse.
 func told(err error) bool {

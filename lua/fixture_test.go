@@ -23,7 +23,7 @@ const (
 	partition = pipeline.Partition(3)
 	plenty    = 1 << 40 // events: no test gets there
 
-	callLimit = 30 * time.Second // bounds the calls of one test, on a busy machine and under the race detector
+	callLimit = 2 * time.Minute // bounds the calls of one test, on a busy machine and under the race detector
 )
 
 // tester is what a test and a property under test have in common.

@@ -122,7 +122,7 @@ func (g *Guard) refuses(ctx context.Context) error {
 	return nil
 }
 
-// DialHook, ProcessHook and ProcessPipelineHook are redis.Hook.
+// DialHook lets every connection be made: OnConnect asks it. With the next two it is redis.Hook.
 func (g *Guard) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook refuses a command while the server is not ours.

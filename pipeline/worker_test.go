@@ -72,7 +72,7 @@ func TestDeadWorker(t *testing.T) {
 	r.startWorker(r.store, pipeline.WorkerOptions{BatchSize: 25})
 	r.settled()
 	r.balanced(r.sale, 90)
-	if got := r.count("sluice_reclaims_total"); got != 60 {
+	if got := r.labelled("sluice_reclaims_total", "reason", "dead_worker"); got != 60 {
 		t.Errorf("%v events were taken over, want 60", got)
 	}
 	testkit.Eventually(t, settleLimit, "the dead consumer is removed from the group", func() bool {

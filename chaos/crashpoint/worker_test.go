@@ -93,7 +93,7 @@ func farewell() *scenario {
 			sale := r.openSale()
 			r.accept(sale, "good", "locked")
 			locked := r.events()[1]
-			r.must(r.rdb.Set(r.Context(), keys.OrderLock(only, locked.OrderID), "another worker", time.Minute).Err())
+			r.must(r.rdb.Set(r.Context(), keys.OrderLock(only, locked.OrderID), "another worker", time.Hour).Err())
 		},
 		act: func(r *run) {
 			r.eventually("the one order is persisted, the other is not", func() bool {

@@ -41,9 +41,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			[]string{"schema"}, []string{"sluice migrate"}},
 		{"ladder", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + database, "LOCK_TTL=3s", "CLAIM_MIN_IDLE=2s"},
 			[]string{"settings"}, []string{"BATCH_DEADLINE (5s) must be shorter than LOCK_TTL (3s)", "CLAIM_MIN_IDLE"}},
-		{"no Redis", []string{"REDIS_URL=redis://:hunter2@127.0.0.1:1", "DATABASE_URL=" + database, "START_TIMEOUT=300ms"},
+		{"no Redis", []string{"REDIS_URL=redis://:hunter2@127.0.0.1:1", "DATABASE_URL=" + database, "START_TIMEOUT=5s"},
 			[]string{"Redis"}, []string{"start Redis"}},
-		{"no Postgres", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=postgres://x:hunter2@127.0.0.1:1/x", "START_TIMEOUT=300ms"},
+		{"no Postgres", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=postgres://x:hunter2@127.0.0.1:1/x", "START_TIMEOUT=5s"},
 			[]string{"Postgres"}, []string{"start Postgres"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := rdb.Set(t.Context(), pipeline.DefaultKeys.OrderLock(p, id), "token-1", time.Minute).Err(); err != nil {
+	if err := rdb.Set(t.Context(), pipeline.DefaultKeys.OrderLock(p, id), "token-1", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	v = showOrder(t, at, id)
@@ -67,7 +67,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := startWorker(t, at)
-	testkit.Eventually(t, 30*time.Second, "the order to be persisted and settled", func() bool {
+	testkit.Eventually(t, time.Minute, "the order to be persisted and settled", func() bool {
 		v = showOrder(t, at, id)
 		return v.Row != nil && v.Entry == nil && v.Lock == nil
 	})
@@ -169,7 +169,7 @@ func accept(t *testing.T, at []string, rdb *redis.Client, user string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admission := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{}, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler))
+	admission := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler))
 	got, err := admission.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
 	if err != nil || got.Code != lua.AdmitAccepted {
 		t.Fatalf("got %s, %v, want an accept", got.Code, err)

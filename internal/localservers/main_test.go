@@ -65,10 +65,10 @@ func check(t *testing.T, err error) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 20s for %s, in vain", what)
+			t.Fatalf("waited a minute for %s, in vain", what)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -22,9 +23,22 @@ func run(m *testing.M) int {
 	if code != 0 {
 		return code // a failed test may well leave a goroutine; its failure is the news
 	}
-	if err := goleak.Find(containerGoroutines()...); err != nil {
+	if err := leftover(); err != nil {
 		fmt.Fprintln(os.Stderr, "testkit:", err)
 		return 1
 	}
 	return 0
+}
+
+// leakLimit is how long goroutines may take to end after the last test: goleak's own patience, of a second or so, is too
+// little for a busy machine.
+const leakLimit = 10 * time.Second
+
+// leftover tells of goroutines that do not end.
+func leftover() error {
+	for until := time.Now().Add(leakLimit); ; {
+		if err := goleak.Find(containerGoroutines()...); err == nil || time.Now().After(until) {
+			return err
+		}
+	}
 }

@@ -176,7 +176,7 @@ func TestPlay(t *testing.T) {
 // play runs TestPlay with an environment in which nothing about servers is set but this.
 func play(t *testing.T, role string, env ...string) (output string, exit int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPlay$", "-test.v")
 	for _, setting := range os.Environ() {

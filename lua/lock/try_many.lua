@@ -11,7 +11,7 @@
 -- ARGV[3] all     1: take all or none; 0: as many as are free
 --
 -- Returns an array of one number for each lock: 1 it is held under our token, 0 another holds it. With all, and one of them
--- busy, what is told to be 1 would have been ours, and nothing is taken.
+-- busy, what is told to be 1 would have been ours, and nothing is held.
 -- Raises OOM on a server that is full, before anything is taken.
 --
 -- Cost: O(locks): one SET for each, and one GET for each that is busy. With all, and one of them busy, one DEL more.
@@ -19,18 +19,17 @@
 local token, ttl_ms, all = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call -- one look-up instead of one for each lock
 
-local held, taken, busy = {}, {}, false
+local held, ours = {}, {}
 for i = 1, #KEYS do
   local lock = KEYS[i]
-  if call('SET', lock, token, 'NX', 'PX', ttl_ms) then
-    held[i], taken[#taken + 1] = 1, lock
+  -- pcall: a key of another type is nobody's lock of ours, and must not end a batch that is half taken.
+  if call('SET', lock, token, 'NX', 'PX', ttl_ms) or redis.pcall('GET', lock) == token then
+    held[i], ours[#ours + 1] = 1, lock
   else
-    -- pcall: a key of another type is nobody's lock of ours, and must not end a batch that is half taken.
-    held[i] = redis.pcall('GET', lock) == token and 1 or 0
-    busy = busy or held[i] == 0
+    held[i] = 0
   end
 end
-if all == '1' and busy and #taken > 0 then
-  call('DEL', unpack(taken))
+if all == '1' and #ours > 0 and #ours < #KEYS then
+  call('DEL', unpack(ours)) -- also what an earlier run took, and told nobody
 end
 return held

@@ -32,7 +32,7 @@ const (
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	p := &place{T: t, ctx: ctx, rdb: testkit.Redis(t), prefix: testkit.Prefix(t)}
 	p.locks = lock.Keys{Lock: p.key("lock"), Queue: p.key("lock-queue")}

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-const startLimit = time.Minute
+const startLimit = 3 * time.Minute
 
 func options(environ ...string) crew.Options {
 	return crew.Options{Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(os.Environ(), environ...)}
