@@ -473,7 +473,7 @@ func TestAFullServerAdmitsNothingAndStillSettlesAndReleases(t *testing.T) {
 			t.Errorf("admit: got error %v, want OOM", err)
 		}
 	})
-	acked, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, []lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1), Token: "token"}})
+	acked, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "token", []lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1)}})
 	if err != nil || acked != 1 {
 		t.Errorf("settle: got %d, %v, want 1", acked, err)
 	}

@@ -172,7 +172,7 @@ func (m *model) settle(items []lua.SettleItem) (acked int64) {
 			m.events = slices.DeleteFunc(m.events, settled)
 			acked++
 		}
-		if m.others[item.LockKey] == item.Token {
+		if m.others[item.LockKey] == "token" {
 			delete(m.others, item.LockKey)
 		}
 	}

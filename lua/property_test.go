@@ -270,7 +270,7 @@ func (m *machine) drawLock(t *rapid.T, item lua.SettleItem, n int) lua.SettleIte
 	if key := m.lockKey(n); holder != "" {
 		m.do("SET", key, holder)
 		m.model.others[key] = holder
-		item.LockKey, item.Token = key, "token"
+		item.LockKey = key
 	}
 	return item
 }

@@ -73,7 +73,7 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	same(t, "admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
 	entry := f.read("w1", 1)[0]
 	forget()
-	if got, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, []lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
+	if got, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "", []lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
 		t.Errorf("settle: got %d, %v", got, err)
 	}
 	forget()
@@ -139,9 +139,9 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		"settle.lua": func(n int) error {
 			var items []lua.SettleItem
 			for range n {
-				items = append(items, lua.SettleItem{EntryID: "1-1", LockKey: "lock", Token: "token"})
+				items = append(items, lua.SettleItem{EntryID: "1-1", LockKey: "lock"})
 			}
-			_, err := lua.Settle(ctx, s, "stream", group, items)
+			_, err := lua.Settle(ctx, s, "stream", group, "token", items)
 			return err
 		},
 		"release.lua": func(n int) error {

@@ -22,14 +22,13 @@ const MaxSettleBatch = 1000
 type SettleItem struct {
 	EntryID string // as the stream tells it, milliseconds-sequence
 	LockKey string // in the hash slot of the stream; empty when no lock was held
-	Token   string // the lock's value while it is ours; not empty when LockKey is not
 }
 
-// Settle acknowledges and deletes 1 to MaxSettleBatch entries and frees those of their locks that are still ours. It
-// returns how many entries it acknowledged itself: fewer than it was given means that others settled them first or that
+// Settle acknowledges and deletes 1 to MaxSettleBatch entries and frees those of their locks that still hold the token; it may be
+// empty when no lock is named. It returns how many entries it acknowledged itself: fewer than it was given means that others settled them first or that
 // the group was made anew, and is no error. After an error, calling again is safe.
-func Settle(ctx context.Context, rdb redis.Scripter, stream, group string, items []SettleItem) (acked int64, err error) {
-	keys, args, err := settleCall(stream, group, items)
+func Settle(ctx context.Context, rdb redis.Scripter, stream, group, token string, items []SettleItem) (acked int64, err error) {
+	keys, args, err := settleCall(stream, group, token, items)
 	if err != nil {
 		return 0, fmt.Errorf("settle: %w", err)
 	}
@@ -43,27 +42,25 @@ func Settle(ctx context.Context, rdb redis.Scripter, stream, group string, items
 	return acked, nil
 }
 
-func settleCall(stream, group string, items []SettleItem) (keys []string, args []any, err error) {
+func settleCall(stream, group, token string, items []SettleItem) (keys []string, args []any, err error) {
 	if err := checkBatch(len(items), MaxSettleBatch); err != nil {
 		return nil, nil, err
 	}
 	keys = append(make([]string, 0, 1+len(items)), stream)
-	args = append(make([]any, 0, 2+2*len(items)), group, len(items))
-	for i := range items {
-		if err := checkEntryID(items[i].EntryID); err != nil {
-			return nil, nil, fmt.Errorf("item %d: %w", i, err)
-		}
-		args = append(args, &items[i].EntryID)
-	}
+	args = append(make([]any, 0, 2+len(items)), group, token)
 	for i := range items {
 		item := &items[i]
+		if err := checkEntryID(item.EntryID); err != nil {
+			return nil, nil, fmt.Errorf("item %d: %w", i, err)
+		}
+		args = append(args, &item.EntryID)
 		if item.LockKey == "" {
 			continue
 		}
-		if item.Token == "" {
+		if token == "" {
 			return nil, nil, fmt.Errorf("item %d: lock %q without a token", i, item.LockKey)
 		}
-		keys, args = append(keys, item.LockKey), append(args, &item.Token)
+		keys = append(keys, item.LockKey)
 	}
 	return slices.Clip(keys), args, nil
 }

@@ -40,7 +40,7 @@ func (f *fixture) delivered(n int) []string {
 
 func (f *fixture) mustSettle(items ...lua.SettleItem) int64 {
 	f.Helper()
-	acked, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, items)
+	acked, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "token", items)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -51,17 +51,17 @@ func TestSettleAcknowledgesDeletesAndUnlocks(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(5)
 	ours, others, gone, spoilt := f.lockKey(1), f.lockKey(2), f.lockKey(3), f.lockKey(4)
-	f.do("SET", ours, "token1")
-	f.do("SET", others, "token1-of-another") // begins like ours: tokens are compared whole
-	f.do("RPUSH", spoilt, "token1")          // not a lock at all
+	f.do("SET", ours, "token")
+	f.do("SET", others, "token-of-another") // begins like ours: tokens are compared whole
+	f.do("RPUSH", spoilt, "token")          // not a lock at all
 	before := f.state()
 	same(t, "pending before", before.Pending, []string{"0 w1", "1 w1", "2 w1", "3 w1", "4 w1"})
 	items := []lua.SettleItem{
-		{EntryID: ids[0], LockKey: ours, Token: "token1"},
-		{EntryID: ids[1], LockKey: others, Token: "token1"},
+		{EntryID: ids[0], LockKey: ours},
+		{EntryID: ids[1], LockKey: others},
 		{EntryID: ids[2]}, // held no lock
-		{EntryID: ids[3], LockKey: spoilt, Token: "token1"},
-		{EntryID: "1-1", LockKey: gone, Token: "token1"}, // not in the stream, its lock expired
+		{EntryID: ids[3], LockKey: spoilt},
+		{EntryID: "1-1", LockKey: gone}, // not in the stream, its lock expired
 	}
 	if got := f.mustSettle(items...); got != 4 {
 		t.Errorf("acknowledged: got %d, want 4", got)
@@ -69,7 +69,7 @@ func TestSettleAcknowledgesDeletesAndUnlocks(t *testing.T) {
 
 	want := before
 	want.Events, want.Pending = before.Events[4:], []string{"0 w1"}
-	want.Others = map[string]string{others[len(f.layout.Prefix):]: "token1-of-another"}
+	want.Others = map[string]string{others[len(f.layout.Prefix):]: "token-of-another"}
 	same(t, "state after", f.state(), want)
 	if f.rdb.LLen(f.ctx, spoilt).Val() != 1 {
 		t.Error("a key that is no lock was deleted")
@@ -99,7 +99,7 @@ func TestSettleLeavesWhatIsUndelivered(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(2)
 	f.do("SET", f.lockKey(1), "token")
-	item := lua.SettleItem{EntryID: ids[0], LockKey: f.lockKey(1), Token: "token"}
+	item := lua.SettleItem{EntryID: ids[0], LockKey: f.lockKey(1)}
 	f.do("XGROUP", "DESTROY", f.admit.Orders, group)
 	if got := f.mustSettle(item); got != 0 {
 		t.Errorf("without the group, acknowledged: got %d, want 0", got)
@@ -123,7 +123,7 @@ func TestSettleAFullBatch(t *testing.T) {
 	for i := range lua.MaxSettleBatch {
 		pipe.XAdd(f.ctx, &redis.XAddArgs{Stream: f.admit.Orders, Values: []string{"v", "1"}})
 		pipe.Set(f.ctx, f.lockKey(i), "token", 0)
-		items = append(items, lua.SettleItem{LockKey: f.lockKey(i), Token: "token"})
+		items = append(items, lua.SettleItem{LockKey: f.lockKey(i)})
 	}
 	if _, err := pipe.Exec(f.ctx); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestSettleWithAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	ids := f.delivered(1)
 	f.do("SET", f.lockKey(1), "token")
 	f.spoilt(f.admit.Orders, func() error {
-		_, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, []lua.SettleItem{{EntryID: ids[0], LockKey: f.lockKey(1), Token: "token"}})
+		_, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "token", []lua.SettleItem{{EntryID: ids[0], LockKey: f.lockKey(1)}})
 		return err
 	})
 }
@@ -155,8 +155,8 @@ func TestSettleScriptRefusesBadArguments(t *testing.T) {
 	f.do("SET", f.lockKey(1), "token")
 	keys := []string{f.admit.Orders, f.lockKey(1)}
 	for _, args := range [][]any{
-		{}, {group}, {group, "x", ids[0], "token"}, {group, 0, "token"}, {group, 2, ids[0], "token"}, {group, 1, ids[0]},
-		{group, 1, ids[0], "token", "token"}, {group, 2, ids[0], "x", "token"}, {group, 2, ids[0], "1", "token"}, {group, 2, ids[0], "1-1 ", "token"},
+		{}, {group}, {group, "token"}, {group, "token", ""}, {group, "token", ids[0], "x"}, {group, "token", ids[0], "1"}, {group, "token", ids[0], "1-1 "},
+		{group, "token", ids[0], "token"}, {group, "token", "-1", ids[0]},
 	} {
 		f.unchanged("settle", func() {
 			if err := f.run("settle.lua", keys, args...); !redis.HasErrorPrefix(err, "BADCALL") {
@@ -175,7 +175,7 @@ func TestSettleRefusesBadItemsUnsent(t *testing.T) {
 			{{EntryID: ids[0]}, {EntryID: "1-"}}, {{EntryID: ids[0]}, {EntryID: "*"}}, {{EntryID: ids[0]}, {EntryID: "1-1-1"}},
 			{{EntryID: ids[0]}, {EntryID: "18446744073709551616-0"}}, {{EntryID: ids[0], LockKey: f.lockKey(1)}},
 		} {
-			if _, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, items); err == nil {
+			if _, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "", items); err == nil {
 				t.Errorf("%d items: got no error", len(items))
 			}
 		}

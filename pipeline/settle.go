@@ -13,21 +13,28 @@ import (
 func (w *Worker) settle(ctx context.Context, done []lockedEvent) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	items := map[Partition][]lua.SettleItem{}
+	items := map[lockBatch][]lua.SettleItem{}
 	for _, l := range done {
-		items[l.Partition] = append(items[l.Partition], lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey, Token: l.token})
+		h := lockBatch{l.Partition, l.token}
+		items[h] = append(items[h], lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey})
 	}
 	var calls sync.WaitGroup
-	for p, batch := range items {
-		calls.Go(func() { w.settlePartition(ctx, p, batch) })
+	for h, batch := range items {
+		calls.Go(func() { w.settleHeld(ctx, h, batch) })
 	}
 	calls.Wait()
 }
 
-func (w *Worker) settlePartition(ctx context.Context, p Partition, items []lua.SettleItem) {
+// lockBatch is what was locked together; the token is empty where Redis had no memory for locks.
+type lockBatch struct {
+	partition Partition
+	token     string
+}
+
+func (w *Worker) settleHeld(ctx context.Context, h lockBatch, items []lua.SettleItem) {
 	pause := newPause()
 	for {
-		_, err := lua.Settle(ctx, w.rdb, w.keys.Orders(p), Group, items)
+		_, err := lua.Settle(ctx, w.rdb, w.keys.Orders(h.partition), Group, h.token, items)
 		if err == nil {
 			return
 		}
@@ -42,14 +49,10 @@ func (w *Worker) settlePartition(ctx context.Context, p Partition, items []lua.S
 // unlock frees the locks of events that were not persisted, so that nobody waits for them to expire. It works although
 // the batch's time is over.
 func (w *Worker) unlock(locked []lockedEvent) {
-	type holding struct {
-		partition Partition
-		token     string
-	}
-	keys := map[holding][]string{}
+	keys := map[lockBatch][]string{}
 	for _, l := range locked {
 		if l.lockKey != "" {
-			h := holding{l.Partition, l.token}
+			h := lockBatch{l.Partition, l.token}
 			keys[h] = append(keys[h], l.lockKey)
 		}
 	}

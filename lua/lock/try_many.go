@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the script is part of the program
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,7 +39,24 @@ func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token strin
 	if err != nil {
 		return nil, fmt.Errorf("try_many: %w", err)
 	}
-	return flagsReply("try_many", reply, len(keys))
+	return heldReply(reply, len(keys))
+}
+
+// heldReply reads which of n locks are busy, and returns which are not.
+func heldReply(reply any, n int) ([]bool, error) {
+	busy, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("try_many: unknown reply: %T %.200v", reply, reply)
+	}
+	held := slices.Repeat([]bool{true}, n)
+	for _, one := range busy {
+		place, ok := one.(int64)
+		if !ok || place < 1 || place > int64(n) || !held[place-1] {
+			return nil, fmt.Errorf("try_many: unknown reply: %.200v for %d locks", reply, n)
+		}
+		held[place-1] = false
+	}
+	return held, nil
 }
 
 func checkBatch(keys []string, token string) error {

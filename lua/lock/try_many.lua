@@ -10,8 +10,8 @@
 -- ARGV[2] ttl_ms  lease in ms, counted from the first run
 -- ARGV[3] all     1: take all or none; 0: as many as are free
 --
--- Returns an array of one number for each lock: 1 it is held under our token, 0 another holds it. With all, and one of them
--- busy, what is told to be 1 would have been ours, and nothing is held.
+-- Returns an array of the places, from 1 on, of those locks that another holds: usually none, which is quick to tell. With all,
+-- and one of them busy, nothing is held.
 -- Raises OOM on a server that is full, before anything is taken.
 --
 -- Cost: O(locks): one SET for each, and one GET for each that is busy. With all, and one of them busy, one DEL more.
@@ -19,17 +19,22 @@
 local token, ttl_ms, all = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call -- one look-up instead of one for each lock
 
-local held, ours = {}, {}
+local busy = {}
 for i = 1, #KEYS do
-  local lock = KEYS[i]
   -- pcall: a key of another type is nobody's lock of ours, and must not end a batch that is half taken.
-  if call('SET', lock, token, 'NX', 'PX', ttl_ms) or redis.pcall('GET', lock) == token then
-    held[i], ours[#ours + 1] = 1, lock
-  else
-    held[i] = 0
+  if not call('SET', KEYS[i], token, 'NX', 'PX', ttl_ms) and redis.pcall('GET', KEYS[i]) ~= token then
+    busy[#busy + 1] = i
   end
 end
-if all == '1' and #ours > 0 and #ours < #KEYS then
-  call('DEL', unpack(ours)) -- also what an earlier run took, and told nobody
+if all == '1' and #busy > 0 and #busy < #KEYS then
+  local ours, at = {}, 1 -- also what an earlier run took, and told nobody
+  for i = 1, #KEYS do
+    if busy[at] == i then
+      at = at + 1
+    else
+      ours[#ours + 1] = KEYS[i]
+    end
+  end
+  call('DEL', unpack(ours))
 end
-return held
+return busy
