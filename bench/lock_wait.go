@@ -55,6 +55,9 @@ func (d *duel) contend(ctx context.Context, held time.Duration) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
+	for i := range seen {
+		seen[i] = seen[i].counted()
+	}
 	trip := spreadOf(seen[0].ping).Median
 	for _, rounds := range seen {
 		trip = min(trip, spreadOf(rounds.ping).Median)
@@ -81,6 +84,11 @@ func (r *rounds) add(more round) {
 	r.freed = append(r.freed, more.freed)
 	r.called = append(r.called, more.called)
 	r.waits = append(r.waits, more.waits)
+}
+
+// counted leaves out the warm-up.
+func (r *rounds) counted() rounds {
+	return rounds{ping: r.ping[1:], freed: r.freed[1:], called: r.called[1:], waits: r.waits[1:]}
 }
 
 // round is one of them, p50 in µs of a PING meanwhile and of the hand-overs, from unlock on the server and from its call; and
