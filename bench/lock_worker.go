@@ -54,7 +54,7 @@ func benchWorkerLocks(ctx context.Context, s *Site) (result Result, err error) {
 }
 
 // fullAnswer is what a server without memory says to who wants locks.
-func (s *Site) fullAnswer(ctx context.Context) (error, error) {
+func (s *Site) fullAnswer(ctx context.Context) (answer, err error) {
 	if err := s.desk.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func run(ctx context.Context, orders int) (err error) {
 	if err := s.fill(ctx, orders); err != nil {
 		return err
 	}
-	fmt.Printf("%d live orders copied into Postgres in %s; %d cores, %s\n", orders, round(time.Since(began)), runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", orders, round(time.Since(began)), runtime.NumCPU(), runtime.Version())
 	if err := s.measure(ctx, "after FLUSHALL", func(ctx context.Context) error { return s.rdb.FlushAll(ctx).Err() }); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s *stage) measure(ctx context.Context, name string, strike func(context.Co
 		return err
 	}
 	peak, redisPeak := peakMemory(), s.redisPeak(ctx)
-	fmt.Printf("%-22s open %s after Redis answered (which took %s); peak memory: this process %s, Redis %s\n",
+	fmt.Fprintf(os.Stdout, "%-22s open %s after Redis answered (which took %s); peak memory: this process %s, Redis %s\n",
 		name+":", round(time.Since(answered)), round(answered.Sub(struck)), peak, redisPeak)
 	return nil
 }
@@ -214,7 +214,7 @@ func (s *stage) check(ctx context.Context, orders int) error {
 	if !report.Clean() || !report.Exact || report.Live != int64(orders) || report.Stock != 1000 || report.Buyers != int64(orders) {
 		return fmt.Errorf("the audit found %+v", report)
 	}
-	fmt.Printf("%-22s clean and exact, in %s; peak memory: this process %s\n", "audit:", round(time.Since(began)), peakMemory())
+	fmt.Fprintf(os.Stdout, "%-22s clean and exact, in %s; peak memory: this process %s\n", "audit:", round(time.Since(began)), peakMemory())
 	return nil
 }
 
