@@ -9,11 +9,7 @@ import (
 // cancelOrder answers the owner of an order; to everybody else the order does not exist. Repeating it changes nothing and
 // gets the same answer.
 func (a *api) cancelOrder(c echo.Context) error {
-	userID, err := a.Auth.Authenticate(c.Request())
-	if err != nil {
-		return err
-	}
-	orderID, err := orderParam(c)
+	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {
 		return err
 	}

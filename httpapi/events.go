@@ -25,11 +25,7 @@ const (
 // one. Whoever comes back with a Last-Event-ID gets only what is newer, and 204, which ends it for good, once there will be
 // nothing newer.
 func (a *api) streamOrder(c echo.Context) error {
-	userID, err := a.Auth.Authenticate(c.Request())
-	if err != nil {
-		return err
-	}
-	orderID, err := orderParam(c)
+	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {
 		return err
 	}

@@ -60,9 +60,7 @@ func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
 func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	switch d.Code {
 	case lua.AdmitAlreadyOrdered:
-		p := newProblem(CodeAlreadyOrdered, "you have a live order in this sale")
-		p.OrderID, p.location = d.Receipt.OrderID, orderPath(d.Receipt.SaleID, d.Receipt.OrderID)
-		return p
+		return alreadyOrdered(liveOrder, d.Receipt.SaleID, d.Receipt.OrderID)
 	case lua.AdmitKeyReused:
 		p := newProblem(CodeIdempotencyKeyReused, "this Idempotency-Key belongs to an order with another quantity")
 		p.OrderID = d.Receipt.OrderID
@@ -72,9 +70,7 @@ func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 		p.Waitlist = sale.Waitlist > 0
 		return p
 	case lua.AdmitNotOpen:
-		p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(d.OpensAt))
-		p.OpensAt = timestamp(d.OpensAt)
-		return p
+		return saleNotOpen(d.OpensAt)
 	case lua.AdmitClosed:
 		return newProblem(CodeSaleClosed, "the sale is over")
 	case lua.AdmitPaused:
@@ -88,6 +84,21 @@ func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	default:
 		return fmt.Errorf("admission answered with %q, which has no answer in HTTP", d.Code)
 	}
+}
+
+const liveOrder = "you have a live order in this sale"
+
+// alreadyOrdered names the order, in the body and in the Location header.
+func alreadyOrdered(detail, saleID, orderID string) error {
+	p := newProblem(CodeAlreadyOrdered, detail)
+	p.OrderID, p.location = orderID, orderPath(saleID, orderID)
+	return p
+}
+
+func saleNotOpen(opensAt time.Time) error {
+	p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(opensAt))
+	p.OpensAt = timestamp(opensAt)
+	return p
 }
 
 // sendReceipt answers 202. It depends on the receipt alone, so that a repeated request gets the same bytes.

@@ -47,11 +47,7 @@ func optionalTime(t time.Time) string {
 
 // showOrder answers the owner of an order; to everybody else the order does not exist.
 func (a *api) showOrder(c echo.Context) error {
-	userID, err := a.Auth.Authenticate(c.Request())
-	if err != nil {
-		return err
-	}
-	orderID, err := orderParam(c)
+	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {
 		return err
 	}
@@ -67,11 +63,7 @@ func (a *api) showOrder(c echo.Context) error {
 }
 
 func (a *api) showMine(c echo.Context) error {
-	userID, err := a.Auth.Authenticate(c.Request())
-	if err != nil {
-		return err
-	}
-	sale, err := a.sale(c)
+	userID, sale, err := a.buyerAndSale(c)
 	if err != nil {
 		return err
 	}
@@ -80,6 +72,23 @@ func (a *api) showMine(c echo.Context) error {
 		return notFound(err, CodeUnknownOrder)
 	}
 	return sendOrder(c, &order)
+}
+
+// buyerAndOrder returns who asks, and for which order. Neither needs a store.
+func (a *api) buyerAndOrder(c echo.Context) (userID, orderID string, err error) {
+	if userID, err = a.Auth.Authenticate(c.Request()); err != nil {
+		return "", "", err
+	}
+	orderID, err = orderParam(c)
+	return userID, orderID, err
+}
+
+func (a *api) buyerAndSale(c echo.Context) (userID string, sale *pipeline.Sale, err error) {
+	if userID, err = a.Auth.Authenticate(c.Request()); err != nil {
+		return "", nil, err
+	}
+	sale, err = a.sale(c)
+	return userID, sale, err
 }
 
 // orderParam returns the order id of the path in the form that the stores hold. What is not a UUID is no order of ours.

@@ -62,9 +62,7 @@ func waitlistPath(saleID string) string { return "/v1/sales/" + saleID + "/waitl
 func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
 	switch d.Code {
 	case lua.JoinAlreadyOrdered:
-		p := newProblem(CodeAlreadyOrdered, "you have a live order in this sale")
-		p.OrderID, p.location = d.OrderID, orderPath(sale.ID, d.OrderID)
-		return p
+		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
 	case lua.JoinAlreadyWaiting:
 		return newProblem(CodeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
 	case lua.JoinKeyReused:
@@ -78,9 +76,7 @@ func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
 	case lua.JoinAvailable:
 		return newProblem(CodeNotSoldOut, "so many units are left, and nobody waits for them")
 	case lua.JoinNotOpen:
-		p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(d.OpensAt))
-		p.OpensAt = timestamp(d.OpensAt)
-		return p
+		return saleNotOpen(d.OpensAt)
 	case lua.JoinClosed:
 		return newProblem(CodeSaleClosed, "the sale is over")
 	case lua.JoinPaused:
@@ -120,20 +116,10 @@ func (a *api) leaveWaitlist(c echo.Context) error {
 	}
 	left, err := a.Waitlist.Leave(c.Request().Context(), sale, userID)
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && e.Kind == pipeline.KindConflict {
-		p := newProblem(CodeAlreadyOrdered, e.Message)
-		p.OrderID, p.location = left.Stay.OrderID, orderPath(sale.ID, left.Stay.OrderID)
-		return p
+		return alreadyOrdered(e.Message, sale.ID, left.Stay.OrderID)
 	}
 	if err != nil {
 		return notFound(err, CodeNotWaiting)
 	}
 	return c.NoContent(http.StatusNoContent)
-}
-
-func (a *api) buyerAndSale(c echo.Context) (userID string, sale *pipeline.Sale, err error) {
-	if userID, err = a.Auth.Authenticate(c.Request()); err != nil {
-		return "", nil, err
-	}
-	sale, err = a.sale(c)
-	return userID, sale, err
 }

@@ -81,7 +81,8 @@ func (c *Client) UnlockMany(ctx context.Context, keys []string, token string) er
 	return err
 }
 
-// abandon frees what a failed call may have taken all the same. A refusal leaves no doubt: nothing was taken. Its own failure is not told, since the first error says more and the TTL does the same later.
+// abandon frees what a failed call may have taken all the same. A refusal leaves no doubt: nothing was taken. Its own failure
+// is not told, since the first error says more and the TTL does the same later.
 func (c *Client) abandon(ctx context.Context, keys []string, token string, err error) {
 	if c.refused(err) {
 		return

@@ -18,9 +18,9 @@ type orderShow struct {
 
 // Run shows the order.
 func (c *orderShow) Run(a *app) error {
-	id, err := uuid.Parse(c.Order)
+	id, err := parseOrderID(c.Order)
 	if err != nil {
-		return usagef("%q is not an order id: those are UUIDs", oneLine(c.Order))
+		return err
 	}
 	s, err := a.open()
 	if err != nil {
@@ -40,4 +40,12 @@ func (c *orderShow) Run(a *app) error {
 		return a.printJSON(view)
 	}
 	return view.print(a)
+}
+
+func parseOrderID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return id, usagef("%q is not an order id: those are UUIDs", oneLine(text))
+	}
+	return id, nil
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"log/slog"
 
-	"github.com/google/uuid"
-
 	"sluice/internal/config"
 	"sluice/internal/process"
 	"sluice/pipeline"
@@ -18,9 +16,9 @@ type orderCancel struct {
 
 // Run cancels the order. One that is paid, or has ended in another way, stays as it is: exit code 1.
 func (c *orderCancel) Run(a *app) error {
-	id, err := uuid.Parse(c.Order)
+	id, err := parseOrderID(c.Order)
 	if err != nil {
-		return usagef("%q is not an order id: those are UUIDs", oneLine(c.Order))
+		return err
 	}
 	s, err := a.open()
 	if err != nil {

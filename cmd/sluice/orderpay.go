@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"sluice/cmd/sluice/table"
 	"sluice/internal/process"
 	"sluice/internal/view"
@@ -23,9 +21,9 @@ type orderPay struct {
 // Run records the payment. Money that came too late for the order is recorded as well, and ends with exit code 1: somebody
 // must pay it back.
 func (c *orderPay) Run(a *app) error {
-	id, err := uuid.Parse(c.Order)
+	id, err := parseOrderID(c.Order)
 	if err != nil {
-		return usagef("%q is not an order id: those are UUIDs", oneLine(c.Order))
+		return err
 	}
 	payment := pipeline.Payment{
 		PaymentID: cmp.Or(c.PaymentID, "manual-"+id.String()), SaleID: c.Sale, OrderID: id.String(), Amount: c.Amount,
