@@ -93,6 +93,10 @@ fmt: ## format all Go files
 	$(LINT) fmt ./...
 	cd bench && $(LINT) fmt ./...
 
+.PHONY: rooms
+rooms: ## size, exports and arrows of every package; ARGS=-check prints what exceeds a limit
+	@go run -buildvcs=false ./internal/rooms $(ARGS)
+
 .PHONY: compose-test
 compose-test: ## a sale through the compose stack, with a worker killed (needs a Docker engine)
 	deploy/compose-test.sh

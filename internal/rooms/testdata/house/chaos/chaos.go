@@ -1,0 +1,8 @@
+package chaos
+
+import (
+	"house/pipeline"
+	"house/pipeline/worker"
+)
+
+func run() (int, string) { return pipeline.Limit, worker.Name }

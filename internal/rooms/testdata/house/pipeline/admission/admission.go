@@ -1,0 +1,5 @@
+package admission
+
+import "house/pipeline"
+
+var Limit = pipeline.Limit

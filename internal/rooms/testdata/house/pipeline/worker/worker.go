@@ -1,0 +1,5 @@
+package worker
+
+import "house/pipeline"
+
+var Name = pipeline.Default.ID
