@@ -11,52 +11,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pipeline"
+	"sluice/webhook"
 )
 
-// Letters is where dead letters are read. *db.Store is one.
-type Letters interface {
+// operatorStore is what the admin side reads in Postgres.
+type operatorStore interface {
+	pipeline.SaleSource
 	Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error)
 	Letter(ctx context.Context, id int64) (pipeline.Letter, error)
-}
-
-// Replayer resolves dead letters. *pipeline.Replayer is one.
-type Replayer interface {
-	Replay(ctx context.Context, id int64, actor string, repairs map[string]string) (pipeline.Letter, error)
-	Discard(ctx context.Context, id int64, actor, note string) (pipeline.Letter, error)
-}
-
-// Publisher defines and changes sales. *pipeline.Publisher is one.
-type Publisher interface {
-	Create(ctx context.Context, sale *pipeline.Sale) error
-	Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error)
-}
-
-// FreshStock tells how many units are left at this moment. *pipeline.StockReader is one.
-type FreshStock interface {
-	Fresh(ctx context.Context, sale *pipeline.Sale) (int64, error)
-}
-
-// Auditor proves that no unit was lost. *pipeline.Auditor is one.
-type Auditor interface {
-	Audit(ctx context.Context, sale *pipeline.Sale) (*pipeline.AuditReport, error)
-}
-
-// Repairer mends what an audit has found. *pipeline.Repairer is one.
-type Repairer interface {
-	Repair(ctx context.Context, saleID, actor string, apply bool) (pipeline.RepairReport, error)
+	Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error)
 }
 
 // AdminDeps is what the admin side works with. All but the last three are required.
 type AdminDeps struct {
-	Letters   Letters
-	Replayer  Replayer
-	Sales     pipeline.SaleSource
-	Publisher Publisher
-	Stock     FreshStock
-	Auditor   Auditor
-	Repairer  Repairer
-	Payments  PaymentList
-	Endpoints Endpoints
+	Store     operatorStore // *db.Store; an interface because handlers know nothing of package db
+	Replayer  *pipeline.Replayer
+	Publisher *pipeline.Publisher
+	Stock     *pipeline.StockReader
+	Auditor   *pipeline.Auditor
+	Repairer  *pipeline.Repairer
+	Endpoints *webhook.Desk
 	Log       *slog.Logger
 
 	Token   string                // ADMIN_TOKEN; empty lets nobody in
@@ -80,9 +54,9 @@ type admin struct{ AdminDeps }
 // NewAdmin returns the handler of the admin side. It serves /admin/v1/… to whoever has the token, and the explanations of
 // its problems, /problems/…, to anybody. It panics when a required dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
-	if d.Letters == nil || d.Replayer == nil || d.Sales == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
-		d.Repairer == nil || d.Payments == nil || d.Endpoints == nil || d.Log == nil {
-		panic("httpapi: Letters, Replayer, Sales, Publisher, Stock, Auditor, Repairer, Payments, Endpoints and Log are required")
+	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil || d.Repairer == nil ||
+		d.Endpoints == nil || d.Log == nil {
+		panic("httpapi: Store, Replayer, Publisher, Stock, Auditor, Repairer, Endpoints and Log are required")
 	}
 	if d.Now == nil {
 		d.Now = time.Now

@@ -11,17 +11,6 @@ import (
 	"sluice/webhook"
 )
 
-// Endpoints is what operators do with the receivers of events. *webhook.Desk is one.
-type Endpoints interface {
-	Endpoints(ctx context.Context) ([]webhook.Endpoint, error)
-	Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error)
-	Add(ctx context.Context, actor, url string, types []string) (webhook.Endpoint, error)
-	EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (webhook.Endpoint, error)
-	DisableEndpoint(ctx context.Context, actor string, id int64) (webhook.Endpoint, error)
-	RemoveEndpoint(ctx context.Context, actor string, id int64) error
-	Test(ctx context.Context, id int64) (webhook.Result, error)
-}
-
 func (a *admin) routeEndpoints(e *echo.Echo) {
 	const one = adminRoot + "endpoints/:id"
 	read := []string{http.MethodGet, http.MethodHead}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sluice/httpapi"
 	"sluice/internal/view"
 	"sluice/webhook"
 )
@@ -124,5 +123,3 @@ func TestEventsShowTheOrder(t *testing.T) {
 	r.public.expect(cancel(path, "ann"), 200, "")
 	compare(webhook.TypeOrderCancelled)
 }
-
-var _ httpapi.Endpoints = (*webhook.Desk)(nil)

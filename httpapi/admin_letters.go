@@ -27,7 +27,7 @@ func (a *admin) listLetters(c echo.Context) error {
 	if err := q.wrong(); err != nil {
 		return err
 	}
-	letters, err := a.Letters.Letters(c.Request().Context(), filter)
+	letters, err := a.Store.Letters(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (a *admin) showLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	letter, err := a.Letters.Letter(c.Request().Context(), id)
+	letter, err := a.Store.Letter(c.Request().Context(), id)
 	return sendLetter(c, &letter, err)
 }
 

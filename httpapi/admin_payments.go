@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"math"
 	"net/http"
 	"slices"
@@ -11,11 +10,6 @@ import (
 	"sluice/internal/view"
 	"sluice/pipeline"
 )
-
-// PaymentList is where payments are read. *db.Store is one.
-type PaymentList interface {
-	Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error)
-}
 
 // listedPayments is the default of ?limit=.
 const listedPayments = 100
@@ -36,7 +30,7 @@ func (a *admin) listPayments(c echo.Context) error {
 	if err := q.wrong(); err != nil {
 		return err
 	}
-	payments, err := a.Payments.Payments(c.Request().Context(), filter)
+	payments, err := a.Store.Payments(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}

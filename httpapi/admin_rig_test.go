@@ -39,10 +39,10 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 	auditor, metrics := pipeline.NewAuditor(r.rdb, r.keys, r.store), pipeline.NewMetrics(nil)
 	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 1, metrics, log)
 	r.serve(httpapi.NewAdmin(httpapi.AdminDeps{
-		Letters: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log), Sales: r.store,
+		Store: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log),
 		Publisher: r.publisher, Stock: pipeline.NewStockReader(r.rdb, r.keys), Auditor: auditor,
-		Repairer: pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
-		Payments: r.store, Endpoints: webhook.NewDesk(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
+		Repairer:  pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
+		Endpoints: webhook.NewDesk(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
 	}))
 	return &adminRig{&r, public, proxy}
 }

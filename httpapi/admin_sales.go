@@ -30,7 +30,7 @@ func (a *admin) listSales(c echo.Context) error {
 	if err := q.wrong(); err != nil {
 		return err
 	}
-	sales, err := a.Sales.Sales(c.Request().Context(), filter)
+	sales, err := a.Store.Sales(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (a *admin) sale(c echo.Context) (*pipeline.Sale, error) {
 	if err != nil {
 		return nil, err
 	}
-	sale, err := a.Sales.Sale(c.Request().Context(), id)
+	sale, err := a.Store.Sale(c.Request().Context(), id)
 	return sale, notFound(err, CodeUnknownSale)
 }
 
@@ -97,7 +97,7 @@ func (a *admin) createSale(c echo.Context) error {
 	if err := a.Publisher.Create(ctx, sale); err != nil {
 		return err
 	}
-	if stored, err := a.Sales.Sale(ctx, sale.ID); err == nil { // with what the stores have added
+	if stored, err := a.Store.Sale(ctx, sale.ID); err == nil { // with what the stores have added
 		sale = stored
 	}
 	c.Response().Header()[headerLocation] = []string{adminRoot + "sales/" + sale.ID}

@@ -11,11 +11,6 @@ import (
 	"sluice/pipeline"
 )
 
-// Watcher tells when orders change. *pipeline.Hub is one.
-type Watcher interface {
-	Watch(saleID, orderID string, seen int) (*pipeline.Watch, error)
-}
-
 // answerMargin is what an answer has to get to its client once the waiting is over.
 const answerMargin = 10 * time.Second
 

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -14,13 +13,6 @@ import (
 
 	"sluice/pipeline"
 )
-
-// Payments takes payments. *pipeline.Cashier is one.
-type Payments interface {
-	Pay(ctx context.Context, p pipeline.Payment) (pipeline.Payment, error)
-	Refuse(ctx context.Context, p pipeline.Payment, why pipeline.PaymentDecision) (pipeline.Payment, error)
-	Count(outcome pipeline.PaymentOutcome)
-}
 
 // paymentSucceeded is the one type of webhook that moves an order. All others are acknowledged and ignored.
 const paymentSucceeded = "payment.succeeded"

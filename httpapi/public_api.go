@@ -14,38 +14,9 @@ import (
 	"sluice/pipeline"
 )
 
-// Admitter decides order requests. *pipeline.Admission is one.
+// Admitter decides order requests. It is an interface for the benchmarks, which measure the handlers without Redis.
 type Admitter interface {
 	Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (pipeline.Decision, error)
-}
-
-// Catalogue knows the sales. *pipeline.Catalogue is one.
-type Catalogue interface {
-	Get(ctx context.Context, id string) (*pipeline.Sale, error)
-	List(now time.Time, limit int) []*pipeline.Sale
-}
-
-// Stock tells how many units are left. *pipeline.StockReader is one.
-type Stock interface {
-	Remaining(ctx context.Context, sale *pipeline.Sale) (int64, error)
-}
-
-// Orders finds a buyer's orders. *pipeline.Lookup is one.
-type Orders interface {
-	Order(ctx context.Context, sale *pipeline.Sale, userID, orderID string) (pipeline.Order, error)
-	Mine(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Order, error)
-}
-
-// Canceller ends a buyer's order. *pipeline.Canceller is one.
-type Canceller interface {
-	Cancel(ctx context.Context, sale *pipeline.Sale, userID, orderID string) (pipeline.Order, error)
-}
-
-// Waitlist answers those who wait. *pipeline.Waitlist is one.
-type Waitlist interface {
-	Join(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (pipeline.WaitDecision, error)
-	Mine(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Waiting, error)
-	Leave(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Waiting, error)
 }
 
 // Version says what is running.
@@ -55,20 +26,20 @@ type Version struct {
 	Go      string `json:"go"`               // of the compiler
 }
 
-// Deps is what the handlers work with. The first eight are required.
+// Deps is what the handlers work with. The first nine are required.
 type Deps struct {
-	Admission Admitter
-	Sales     Catalogue
-	Stock     Stock
-	Orders    Orders
-	Cancel    Canceller
-	Push      Watcher
-	Waitlist  Waitlist
+	Admission Admitter // *pipeline.Admission
+	Sales     *pipeline.Catalogue
+	Stock     *pipeline.StockReader
+	Orders    *pipeline.Lookup
+	Cancel    *pipeline.Canceller
+	Push      *pipeline.Hub
+	Waitlist  *pipeline.Waitlist
 	Auth      Authenticator
 	Log       *slog.Logger
 
-	Payments       Payments // required where there are secrets
-	WebhookSecrets []string // that webhooks of payments are signed with; none: they are turned away
+	Payments       *pipeline.Cashier // required where there are secrets
+	WebhookSecrets []string          // that webhooks of payments are signed with; none: they are turned away
 
 	Ready   []Check               // what /readyz asks
 	Version Version               // what /version answers
