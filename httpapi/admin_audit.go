@@ -42,7 +42,7 @@ func (a *admin) repair(c echo.Context) error {
 	}
 	report, err := a.Repairer.Repair(c.Request().Context(), id, who, apply)
 	if err != nil {
-		return notFound(err, CodeUnknownSale)
+		return notFound(err, codeUnknownSale)
 	}
 	return sendJSON(c, http.StatusOK, view.NewRepair(&report))
 }

@@ -32,17 +32,17 @@ func (a *admin) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 
 func (a *admin) checkToken(h http.Header) error {
 	if a.Token == "" {
-		return &Unauthenticated{challenge, "nobody can be let in: set ADMIN_TOKEN, and start the api again"}
+		return &unauthenticated{challenge, "nobody can be let in: set ADMIN_TOKEN, and start the api again"}
 	}
 	values := h["Authorization"]
 	if len(values) != 1 {
-		return &Unauthenticated{challenge, "send the header Authorization: Bearer, with the value of ADMIN_TOKEN, once"}
+		return &unauthenticated{challenge, "send the header Authorization: Bearer, with the value of ADMIN_TOKEN, once"}
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	// Hashes, so that the time tells nothing of the length either.
 	given, wanted := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(a.Token))
 	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(given[:], wanted[:]) != 1 {
-		return &Unauthenticated{challenge, "the token is not the ADMIN_TOKEN of this api"}
+		return &unauthenticated{challenge, "the token is not the ADMIN_TOKEN of this api"}
 	}
 	return nil
 }
@@ -54,10 +54,10 @@ func actor(h http.Header) (string, error) {
 	case len(values) == 0:
 		return defaultActor, nil
 	case len(values) > 1:
-		return "", FieldError{actorHeader, "send it once"}
+		return "", fieldError{actorHeader, "send it once"}
 	}
 	if err := pipeline.ValidateActor(values[0]); err != nil {
-		return "", FieldError{actorHeader, messageOf(err)}
+		return "", fieldError{actorHeader, messageOf(err)}
 	}
 	return values[0], nil
 }

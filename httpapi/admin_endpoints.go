@@ -45,7 +45,7 @@ func (a *admin) addEndpoint(c echo.Context) error {
 		return err
 	}
 	if !given["url"] {
-		return FieldError{"url", "it is required"}
+		return fieldError{"url", "it is required"}
 	}
 	e, err := a.Endpoints.Add(c.Request().Context(), who, url, types)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *admin) removeEndpoint(c echo.Context) error {
 		return err
 	}
 	if err := a.Endpoints.RemoveEndpoint(c.Request().Context(), who, id); err != nil {
-		return notFound(err, CodeUnknownEndpoint)
+		return notFound(err, codeUnknownEndpoint)
 	}
 	return c.NoContent(http.StatusNoContent)
 }
@@ -111,14 +111,14 @@ func (a *admin) testEndpoint(c echo.Context) error {
 	}
 	result, err := a.Endpoints.Test(c.Request().Context(), id)
 	if err != nil {
-		return notFound(err, CodeUnknownEndpoint)
+		return notFound(err, codeUnknownEndpoint)
 	}
 	return sendJSON(c, http.StatusOK, view.NewDelivery(&result))
 }
 
 func sendEndpoint(c echo.Context, e *webhook.Endpoint, err error) error {
 	if err != nil {
-		return notFound(err, CodeUnknownEndpoint)
+		return notFound(err, codeUnknownEndpoint)
 	}
 	return sendJSON(c, http.StatusOK, view.NewEndpoint(e))
 }
@@ -136,7 +136,7 @@ func endpointAndActor(c echo.Context) (int64, string, error) {
 func endpointID(c echo.Context) (int64, error) {
 	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
 	if err != nil {
-		return 0, newProblem(CodeUnknownEndpoint, "no endpoint has this id: ids are numbers")
+		return 0, newProblem(codeUnknownEndpoint, "no endpoint has this id: ids are numbers")
 	}
 	return id, nil
 }

@@ -78,7 +78,7 @@ func (a *admin) discard(c echo.Context) error {
 
 func sendLetter(c echo.Context, letter *pipeline.Letter, err error) error {
 	if err != nil {
-		return notFound(err, CodeUnknownDeadLetter)
+		return notFound(err, codeUnknownDeadLetter)
 	}
 	return sendJSON(c, http.StatusOK, view.NewLetter(letter))
 }
@@ -96,7 +96,7 @@ func letterAndActor(c echo.Context) (int64, string, error) {
 func letterID(c echo.Context) (int64, error) {
 	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
 	if err != nil {
-		return 0, newProblem(CodeUnknownDeadLetter, "no dead letter has this id: ids are numbers")
+		return 0, newProblem(codeUnknownDeadLetter, "no dead letter has this id: ids are numbers")
 	}
 	return id, nil
 }

@@ -25,7 +25,7 @@ func (a *admin) listPayments(c echo.Context) error {
 		SaleID: q.text("sale"), OrderID: q.text("order"), Outcome: pipeline.PaymentOutcome(q.text("outcome")),
 	}
 	if filter.Outcome != "" && !slices.Contains(pipeline.StoredOutcomes, filter.Outcome) {
-		q.errs = append(q.errs, FieldError{"outcome", "use waiting, paid, refund_due, refused or repeated"})
+		q.errs = append(q.errs, fieldError{"outcome", "use waiting, paid, refund_due, refused or repeated"})
 	}
 	if err := q.wrong(); err != nil {
 		return err

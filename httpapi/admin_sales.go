@@ -25,7 +25,7 @@ func (a *admin) listSales(c echo.Context) error {
 	}
 	filter := pipeline.SalesFilter{After: q.text("after"), Limit: int(q.integer("limit", 1, maxListedSales, maxListedSales))}
 	if filter.After != "" && !pipeline.ValidSaleID(filter.After) {
-		q.errs = append(q.errs, FieldError{"after", "it must be the id of a sale"})
+		q.errs = append(q.errs, fieldError{"after", "it must be the id of a sale"})
 	}
 	if err := q.wrong(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (a *admin) sale(c echo.Context) (*pipeline.Sale, error) {
 		return nil, err
 	}
 	sale, err := a.Store.Sale(c.Request().Context(), id)
-	return sale, notFound(err, CodeUnknownSale)
+	return sale, notFound(err, codeUnknownSale)
 }
 
 func (a *admin) showSale(c echo.Context) error {
@@ -115,14 +115,14 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	if err != nil {
 		return nil, err
 	}
-	var missing []FieldError
+	var missing []fieldError
 	for _, name := range []string{"id", "total"} {
 		if !given[name] {
-			missing = append(missing, FieldError{name, "it is missing"})
+			missing = append(missing, fieldError{name, "it is missing"})
 		}
 	}
 	if most := int64(pipeline.MaxPaymentWindow / time.Second); payment < 0 || payment > most { // before it overflows
-		missing = append(missing, FieldError{"payment_window_seconds", "it must be from 0 to 2592000 (30 days)"})
+		missing = append(missing, fieldError{"payment_window_seconds", "it must be from 0 to 2592000 (30 days)"})
 	}
 	if len(missing) > 0 {
 		return nil, invalid(missing...)
@@ -141,7 +141,7 @@ func (a *admin) restock(c echo.Context) error {
 	var add int64
 	return a.change(c, map[string]any{"add": &add}, func(given map[string]bool) (pipeline.SaleChange, error) {
 		if !given["add"] || add < 1 || add > pipeline.MaxStock {
-			return pipeline.SaleChange{}, FieldError{"add", "it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away"}
+			return pipeline.SaleChange{}, fieldError{"add", "it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away"}
 		}
 		return pipeline.SaleChange{AddStock: add}, nil
 	})
@@ -151,7 +151,7 @@ func (a *admin) reschedule(c echo.Context) error {
 	var opens, closes time.Time
 	return a.change(c, map[string]any{"opens_at": &opens, "closes_at": &closes}, func(given map[string]bool) (change pipeline.SaleChange, err error) {
 		if len(given) == 0 {
-			return change, FieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
+			return change, fieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
 		}
 		if given["opens_at"] {
 			change.OpensAt = &opens
@@ -191,7 +191,7 @@ func (a *admin) change(c echo.Context, fields map[string]any, what func(given ma
 	}
 	sale, err := a.Publisher.Change(c.Request().Context(), id, who, change)
 	if err != nil {
-		return notFound(err, CodeUnknownSale)
+		return notFound(err, codeUnknownSale)
 	}
 	return a.sendSale(c, http.StatusOK, sale)
 }

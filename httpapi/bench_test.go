@@ -83,17 +83,3 @@ func BenchmarkPostSoldOut(b *testing.B) {
 func BenchmarkPostMalformed(b *testing.B) {
 	benchmarkPost(b, lua.AdmitAccepted, `{"quantity":0}`, http.StatusBadRequest)
 }
-
-// BenchmarkDecodeQuantity compares the two ways through the decoder: by hand, and explained.
-func BenchmarkDecodeQuantity(b *testing.B) {
-	for name, body := range map[string]string{"plain": `{"quantity":1}`, "unusual": `{"\u0071uantity":1}`} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := httpapi.DecodeQuantity([]byte(body)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

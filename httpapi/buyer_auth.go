@@ -7,20 +7,20 @@ import (
 	"sluice/pipeline"
 )
 
-// Authenticator tells who the buyer is. It returns a valid user id (see pipeline.ValidateUserID), or one of these
-// errors: *Unauthenticated (401), FieldError (400), a *pipeline.Error (KindUnavailable: what proves identities can't be
+// authenticator tells who the buyer is. It returns a valid user id (see pipeline.ValidateUserID), or one of these
+// errors: *unauthenticated (401), fieldError (400), a *pipeline.Error (KindUnavailable: what proves identities can't be
 // reached, 503). It may be called from many goroutines at once.
-type Authenticator interface {
+type authenticator interface {
 	Authenticate(r *http.Request) (userID string, err error)
 }
 
-// Unauthenticated says that a request does not prove who sent it, and how it could.
-type Unauthenticated struct {
+// unauthenticated says that a request does not prove who sent it, and how it could.
+type unauthenticated struct {
 	Challenge string // the WWW-Authenticate header (RFC 9110, section 11.6.1)
 	Detail    string // for the client
 }
 
-func (e *Unauthenticated) Error() string { return "unauthenticated: " + e.Detail }
+func (e *unauthenticated) Error() string { return "unauthenticated: " + e.Detail }
 
 // userHeader names the buyer in DevAuth.
 const userHeader = "X-User-Id"
@@ -29,20 +29,20 @@ const userHeader = "X-User-Id"
 // in front has done the proving.
 type DevAuth struct{}
 
-// Authenticate returns the header's value. A missing or empty one is *Unauthenticated, an impossible one a FieldError.
+// Authenticate returns the header's value. A missing or empty one is *unauthenticated, an impossible one a fieldError.
 func (DevAuth) Authenticate(r *http.Request) (string, error) {
 	values := r.Header[userHeader]
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
-		return "", &Unauthenticated{
+		return "", &unauthenticated{
 			Challenge: `Dev header="` + userHeader + `"`,
 			Detail:    "name the buyer in the header " + userHeader,
 		}
 	}
 	if len(values) > 1 {
-		return "", FieldError{userHeader, "send it once"}
+		return "", fieldError{userHeader, "send it once"}
 	}
 	if err := pipeline.ValidateUserID(values[0]); err != nil {
-		return "", FieldError{userHeader, messageOf(err)}
+		return "", fieldError{userHeader, messageOf(err)}
 	}
 	return values[0], nil
 }

@@ -32,7 +32,7 @@ var (
 		"indented":   indented,
 		"curl":       curl,
 		"group":      statusGroup,
-		"problem":    func(code string) *definition { return problemOf[Code(code)] },
+		"problem":    func(code string) *definition { return problemOf[problemCode(code)] },
 		"operations": func(c *contract, tag string) []operationView { return c.operations(tag) },
 	}).ParseFS(pageFiles, "pages/*.html"))
 
@@ -62,9 +62,9 @@ func docsPage(document []byte) static {
 
 // explainProblem shows what a code means: the `type` of every problem leads here.
 func explainProblem(c echo.Context) error {
-	definition := problemOf[Code(c.Param("code"))]
+	definition := problemOf[problemCode(c.Param("code"))]
 	if definition == nil {
-		return newProblem(CodeNotFound, "no problem has this code")
+		return newProblem(codeNotFound, "no problem has this code")
 	}
 	body, err := render("problem.html", definition)
 	if err != nil {

@@ -1,8 +1,5 @@
 package httpapi
 
-// DecodeQuantity is what the fuzz test feeds.
-var DecodeQuantity = decodeQuantity
-
 // ProblemDefinition is one row of the table of problems, for the tests that hold the contract to it.
 type ProblemDefinition = definition
 

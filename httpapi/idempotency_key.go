@@ -10,7 +10,7 @@ import (
 const idempotencyHeader = "Idempotency-Key"
 
 // idempotencyKey returns the request's key, or "" when it has none. A key is 1 to 255 printable ASCII characters; a
-// header that is there but can't be one is a FieldError, because the buyer relies on it.
+// header that is there but can't be one is a fieldError, because the buyer relies on it.
 func idempotencyKey(h http.Header) (string, error) {
 	values := h[idempotencyHeader]
 	if len(values) == 0 {
@@ -19,16 +19,16 @@ func idempotencyKey(h http.Header) (string, error) {
 	key := values[0]
 	switch {
 	case len(values) > 1:
-		return "", FieldError{idempotencyHeader, "send it once"}
+		return "", fieldError{idempotencyHeader, "send it once"}
 	case key == "":
-		return "", FieldError{idempotencyHeader, "it is empty: send 1 to 255 printable characters, or leave it out"}
+		return "", fieldError{idempotencyHeader, "it is empty: send 1 to 255 printable characters, or leave it out"}
 	case len(key) > pipeline.MaxIdempotencyKeyBytes:
-		return "", FieldError{idempotencyHeader,
+		return "", fieldError{idempotencyHeader,
 			fmt.Sprintf("it has %d bytes; at most %d are allowed", len(key), pipeline.MaxIdempotencyKeyBytes)}
 	}
 	for _, b := range []byte(key) {
 		if b < ' ' || b > '~' {
-			return "", FieldError{idempotencyHeader, "only printable ASCII characters are allowed"}
+			return "", fieldError{idempotencyHeader, "only printable ASCII characters are allowed"}
 		}
 	}
 	return key, nil

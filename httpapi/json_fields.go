@@ -16,7 +16,7 @@ import (
 // readFields reads a JSON object into the fields that it may have, by name, and returns the names that were there. No body
 // is an empty object. A field that is unknown, there twice or null is refused: it would mean something else than was meant.
 // A field's type is that of what its value goes into: *string, *int, *int64, *bool, *time.Time (RFC 3339), *[]string, *map[string]string.
-// Errors: FieldError, *problem.
+// Errors: fieldError, *problem.
 func readFields(w http.ResponseWriter, r *http.Request, into map[string]any) (map[string]bool, error) {
 	body, err := readObject(w, r)
 	if err != nil || len(body) == 0 {
@@ -30,7 +30,7 @@ func readFields(w http.ResponseWriter, r *http.Request, into map[string]any) (ma
 	for _, m := range members {
 		target, known := into[m.name]
 		if !known {
-			return nil, FieldError{clipName(m.name), "this field is not known; " + knownFields(into)}
+			return nil, fieldError{clipName(m.name), "this field is not known; " + knownFields(into)}
 		}
 		if err := readField(m, target); err != nil {
 			return nil, err
@@ -59,11 +59,11 @@ func readObject(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case errors.Is(err, errBodyTooLarge):
 		return nil, tooLarge(w)
 	case err != nil:
-		return nil, FieldError{fieldBody, "it ended before it was whole"}
+		return nil, fieldError{fieldBody, "it ended before it was whole"}
 	case len(body) == 0:
 		return nil, nil
 	case !utf8.Valid(body):
-		return nil, FieldError{fieldBody, "it is not valid UTF-8"}
+		return nil, fieldError{fieldBody, "it is not valid UTF-8"}
 	}
 	return body, checkMediaType(r.Header)
 }
@@ -81,7 +81,7 @@ func membersOf(field string, object []byte) ([]member, error) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, FieldError{field, "it must be a JSON object"}
+		return nil, fieldError{field, "it must be a JSON object"}
 	}
 	var members []member
 	for dec.More() {
@@ -91,7 +91,7 @@ func membersOf(field string, object []byte) ([]member, error) {
 		}
 		m := member{name: fmt.Sprint(name)}
 		if slices.ContainsFunc(members, func(other member) bool { return other.name == m.name }) {
-			return nil, FieldError{clipName(m.name), "it is there twice"}
+			return nil, fieldError{clipName(m.name), "it is there twice"}
 		}
 		if err := dec.Decode(&m.value); err != nil {
 			return nil, malformed(err)
@@ -103,7 +103,7 @@ func membersOf(field string, object []byte) ([]member, error) {
 
 func readField(m member, target any) error {
 	if string(m.value) == "null" {
-		return FieldError{m.name, "it must not be null; leave it out"}
+		return fieldError{m.name, "it must not be null; leave it out"}
 	}
 	switch into := target.(type) {
 	case *map[string]string:
@@ -116,13 +116,13 @@ func readField(m member, target any) error {
 	}
 	switch target.(type) {
 	case *string:
-		return FieldError{m.name, "it must be a string"}
+		return fieldError{m.name, "it must be a string"}
 	case *bool:
-		return FieldError{m.name, "it must be true or false"}
+		return fieldError{m.name, "it must be true or false"}
 	case *[]string:
-		return FieldError{m.name, "it must be a list of strings"}
+		return fieldError{m.name, "it must be a list of strings"}
 	}
-	return FieldError{m.name, "it must be an integer, written without fraction or exponent"}
+	return fieldError{m.name, "it must be an integer, written without fraction or exponent"}
 }
 
 func readTexts(m member, into *map[string]string) error {
@@ -134,7 +134,7 @@ func readTexts(m member, into *map[string]string) error {
 	for _, one := range members {
 		var text string
 		if string(one.value) == "null" || json.Unmarshal(one.value, &text) != nil {
-			return FieldError{m.name + "." + clipName(one.name), "it must be a string"}
+			return fieldError{m.name + "." + clipName(one.name), "it must be a string"}
 		}
 		(*into)[one.name] = text
 	}
@@ -148,7 +148,7 @@ func readTime(m member, into *time.Time) error {
 		at, err = time.Parse(time.RFC3339, text)
 	}
 	if err != nil {
-		return FieldError{m.name, "it must be a time of the form 2026-11-27T10:00:00Z (RFC 3339)"}
+		return fieldError{m.name, "it must be a time of the form 2026-11-27T10:00:00Z (RFC 3339)"}
 	}
 	*into = at
 	return nil

@@ -58,14 +58,14 @@ func refusalIn(b []byte) []byte {
 	if !found || !bytes.HasPrefix(line, []byte(protocol)) || bytes.ContainsRune(line, '\n') {
 		return nil
 	}
-	p := newProblem(CodeInvalidRequest, "the request can't be read: its first line or a header is malformed or has a control character")
+	p := newProblem(codeInvalidRequest, "the request can't be read: its first line or a header is malformed or has a control character")
 	if bytes.HasPrefix(line[len(protocol):], []byte("431 ")) {
-		p = newProblem(CodeHeadersTooLarge, fmt.Sprintf("request line and headers exceed %d bytes", maxHeaderBytes))
+		p = newProblem(codeHeadersTooLarge, fmt.Sprintf("request line and headers exceed %d bytes", maxHeaderBytes))
 	} else if _, reason, ok := strings.Cut(string(text), ": "); ok {
 		p.Detail = "the request can't be read: " + reason
 	}
-	if p.Code == CodeInvalidRequest {
-		p.Errors = []FieldError{{"request", p.Detail}}
+	if p.Code == codeInvalidRequest {
+		p.Errors = []fieldError{{"request", p.Detail}}
 	}
 	p.RequestID = rand.Text()
 	return p.raw()

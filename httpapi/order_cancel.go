@@ -25,13 +25,13 @@ func (a *api) cancelOrder(c echo.Context) error {
 }
 
 func notCancelled(order *pipeline.Order, err error) error {
-	code := CodeNotCancellable
+	code := codeNotCancellable
 	switch pipeline.KindOf(err) {
 	case pipeline.KindConflict:
 	case pipeline.KindOverloaded:
-		code = CodeOrderQueued
+		code = codeOrderQueued
 	default:
-		return notFound(err, CodeUnknownOrder)
+		return notFound(err, codeUnknownOrder)
 	}
 	p := newProblem(code, err.Error())
 	p.OrderID, p.OrderStatus = order.ID, string(order.Status)

@@ -50,7 +50,7 @@ func (a *api) streamOrder(c echo.Context) error {
 	}
 	watch.Close()
 	if err != nil {
-		return notFound(err, CodeUnknownOrder)
+		return notFound(err, codeUnknownOrder)
 	}
 	if order.Version == seen {
 		return c.NoContent(http.StatusNoContent)
@@ -67,7 +67,7 @@ func lastEventID(h http.Header) (int, error) {
 	}
 	n, err := strconv.ParseUint(values[0], 10, 16)
 	if err != nil || len(values) > 1 || n > maxEventID {
-		return 0, FieldError{"Last-Event-ID", fmt.Sprintf("it must be the id of an event of this stream, 0 to %d; leave it out to begin anew", maxEventID)}
+		return 0, fieldError{"Last-Event-ID", fmt.Sprintf("it must be the id of an event of this stream, 0 to %d; leave it out to begin anew", maxEventID)}
 	}
 	return int(n), nil
 }

@@ -62,23 +62,23 @@ func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	case lua.AdmitAlreadyOrdered:
 		return alreadyOrdered(liveOrder, d.Receipt.SaleID, d.Receipt.OrderID)
 	case lua.AdmitKeyReused:
-		p := newProblem(CodeIdempotencyKeyReused, "this Idempotency-Key belongs to an order with another quantity")
+		p := newProblem(codeIdempotencyKeyReused, "this Idempotency-Key belongs to an order with another quantity")
 		p.OrderID = d.Receipt.OrderID
 		return p
 	case lua.AdmitSoldOut:
-		p := newProblem(CodeSoldOut, "not enough units are left")
+		p := newProblem(codeSoldOut, "not enough units are left")
 		p.Waitlist = sale.Waitlist > 0
 		return p
 	case lua.AdmitNotOpen:
 		return saleNotOpen(d.OpensAt)
 	case lua.AdmitClosed:
-		return newProblem(CodeSaleClosed, "the sale is over")
+		return newProblem(codeSaleClosed, "the sale is over")
 	case lua.AdmitPaused:
-		return newProblem(CodeSalePaused, "the sale is paused")
+		return newProblem(codeSalePaused, "the sale is paused")
 	case lua.AdmitBacklogFull:
-		return newProblem(CodeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
+		return newProblem(codeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
 	case lua.AdmitOverLimit:
-		p := invalid(FieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order", d.MaxQuantity)})
+		p := invalid(fieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order", d.MaxQuantity)})
 		p.MaxQuantity = d.MaxQuantity
 		return p
 	default:
@@ -90,13 +90,13 @@ const liveOrder = "you have a live order in this sale"
 
 // alreadyOrdered names the order, in the body and in the Location header.
 func alreadyOrdered(detail, saleID, orderID string) error {
-	p := newProblem(CodeAlreadyOrdered, detail)
+	p := newProblem(codeAlreadyOrdered, detail)
 	p.OrderID, p.location = orderID, orderPath(saleID, orderID)
 	return p
 }
 
 func saleNotOpen(opensAt time.Time) error {
-	p := newProblem(CodeSaleNotOpen, "the sale opens at "+timestamp(opensAt))
+	p := newProblem(codeSaleNotOpen, "the sale opens at "+timestamp(opensAt))
 	p.OpensAt = timestamp(opensAt)
 	return p
 }

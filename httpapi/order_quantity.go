@@ -67,7 +67,7 @@ func trimSpace(b []byte) []byte {
 // is wrong with everything else.
 func explainQuantity(body []byte) (int, error) {
 	if !utf8.Valid(body) {
-		return 0, FieldError{fieldBody, "it is not valid UTF-8"}
+		return 0, fieldError{fieldBody, "it is not valid UTF-8"}
 	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(body, &whole); err != nil {
@@ -76,7 +76,7 @@ func explainQuantity(body []byte) (int, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return 0, FieldError{fieldBody, `it is not a JSON object; send {"quantity":1}`}
+		return 0, fieldError{fieldBody, `it is not a JSON object; send {"quantity":1}`}
 	}
 	quantity, seen := 1, false
 	for dec.More() {
@@ -86,9 +86,9 @@ func explainQuantity(body []byte) (int, error) {
 		}
 		switch {
 		case name != fieldQuantity:
-			return 0, FieldError{clipName(fmt.Sprint(name)), "this field is not known; the only one is quantity"}
+			return 0, fieldError{clipName(fmt.Sprint(name)), "this field is not known; the only one is quantity"}
 		case seen:
-			return 0, FieldError{fieldQuantity, "it is there twice"}
+			return 0, fieldError{fieldQuantity, "it is there twice"}
 		}
 		seen = true
 		if quantity, err = nextQuantity(dec); err != nil {
@@ -108,13 +108,13 @@ func nextQuantity(dec *json.Decoder) (int, error) {
 	number, ok := t.(json.Number)
 	switch {
 	case !ok:
-		return 0, FieldError{fieldQuantity, "it must be an integer, not " + kindOf(t)}
+		return 0, fieldError{fieldQuantity, "it must be an integer, not " + kindOf(t)}
 	case strings.ContainsAny(number.String(), ".eE"):
-		return 0, FieldError{fieldQuantity, "it must be an integer, written without fraction or exponent"}
+		return 0, fieldError{fieldQuantity, "it must be an integer, written without fraction or exponent"}
 	}
 	n, err := number.Int64()
 	if err != nil || n < 1 || n > pipeline.MaxQuantityLimit {
-		return 0, FieldError{fieldQuantity, fmt.Sprintf("it must be from 1 to %d", pipeline.MaxQuantityLimit)}
+		return 0, fieldError{fieldQuantity, fmt.Sprintf("it must be from 1 to %d", pipeline.MaxQuantityLimit)}
 	}
 	return int(n), nil
 }
@@ -139,9 +139,9 @@ func kindOf(t json.Token) string {
 
 func malformed(err error) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return FieldError{fieldBody, fmt.Sprintf("it is not valid JSON (at byte %d)", e.Offset)}
+		return fieldError{fieldBody, fmt.Sprintf("it is not valid JSON (at byte %d)", e.Offset)}
 	}
-	return FieldError{fieldBody, "it is not valid JSON"}
+	return fieldError{fieldBody, "it is not valid JSON"}
 }
 
 // clipName keeps an unknown field's name short and printable: it comes back in the answer.
@@ -159,13 +159,13 @@ func clipName(name string) string {
 }
 
 // fieldErrors collects the FieldErrors among errs. A *problem among them wins over all: it is about the whole request.
-func fieldErrors(errs ...error) []FieldError {
-	var wrong []FieldError
+func fieldErrors(errs ...error) []fieldError {
+	var wrong []fieldError
 	for _, err := range errs {
 		if p, ok := errors.AsType[*problem](err); ok && p != nil {
 			return nil
 		}
-		if field, ok := errors.AsType[FieldError](err); ok {
+		if field, ok := errors.AsType[fieldError](err); ok {
 			wrong = append(wrong, field)
 		}
 	}

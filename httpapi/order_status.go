@@ -57,7 +57,7 @@ func (a *api) showOrder(c echo.Context) error {
 	}
 	order, err := a.Orders.Order(c.Request().Context(), sale, userID, orderID)
 	if err != nil {
-		return notFound(err, CodeUnknownOrder)
+		return notFound(err, codeUnknownOrder)
 	}
 	return sendOrder(c, &order)
 }
@@ -69,7 +69,7 @@ func (a *api) showMine(c echo.Context) error {
 	}
 	order, err := a.Orders.Mine(c.Request().Context(), sale, userID)
 	if err != nil {
-		return notFound(err, CodeUnknownOrder)
+		return notFound(err, codeUnknownOrder)
 	}
 	return sendOrder(c, &order)
 }
@@ -102,7 +102,7 @@ func orderParam(c echo.Context) (string, error) {
 	}
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != len(uuid.Nil.String()) {
-		return "", newProblem(CodeUnknownOrder, "order ids are UUIDs; this is none")
+		return "", newProblem(codeUnknownOrder, "order ids are UUIDs; this is none")
 	}
 	return id.String(), nil
 }

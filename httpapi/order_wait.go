@@ -78,7 +78,7 @@ func holdOpen(c echo.Context, until time.Time) error {
 func sendStored(c echo.Context, o *pipeline.Order) error {
 	location := orderPath(o.SaleID, o.ID)
 	if o.Status == pipeline.StatusRejected {
-		p := newProblem(CodeOrderRejected, "the order was accepted, but could not stand: "+o.Reason)
+		p := newProblem(codeOrderRejected, "the order was accepted, but could not stand: "+o.Reason)
 		p.OrderID, p.OrderStatus, p.location = o.ID, string(o.Status), location
 		return p
 	}

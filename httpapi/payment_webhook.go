@@ -32,7 +32,7 @@ type paymentView struct {
 // signature of the body as it came is verified; from then on every answer but a 503 is recorded first.
 func (a *api) takePayment(c echo.Context) error {
 	if len(a.webhooks) == 0 {
-		return newProblem(CodeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
+		return newProblem(codeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
 	}
 	body, err := a.readWebhook(c)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *api) takePayment(c echo.Context) error {
 	payment, wrong := readPayment(body)
 	payment.WebhookID, payment.Actor = c.Request().Header.Get(standardwebhooks.HeaderWebhookID), pipeline.WebhookActor
 	if wrong == nil && !pipeline.ValidPaymentID(payment.WebhookID) {
-		wrong = FieldError{standardwebhooks.HeaderWebhookID, "use 1 to 255 printable ASCII characters without spaces"}
+		wrong = fieldError{standardwebhooks.HeaderWebhookID, "use 1 to 255 printable ASCII characters without spaces"}
 	}
 	ctx := c.Request().Context()
 	switch {
@@ -75,7 +75,7 @@ func (a *api) readWebhook(c echo.Context) ([]byte, error) {
 		a.Payments.Count(pipeline.PaymentOversized)
 		return nil, tooLarge(c.Response().Writer)
 	case err != nil:
-		return nil, FieldError{fieldBody, "it ended before it was whole"}
+		return nil, fieldError{fieldBody, "it ended before it was whole"}
 	}
 	return body, nil
 }
@@ -83,11 +83,11 @@ func (a *api) readWebhook(c echo.Context) ([]byte, error) {
 var errOtherEvent = errors.New("not about a payment")
 
 // readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them. It
-// returns what could be read also beside an error, which is a FieldError or errOtherEvent.
+// returns what could be read also beside an error, which is a fieldError or errOtherEvent.
 func readPayment(body []byte) (pipeline.Payment, error) {
 	var p pipeline.Payment
 	if !utf8.Valid(body) {
-		return p, FieldError{fieldBody, "it is not valid UTF-8"}
+		return p, fieldError{fieldBody, "it is not valid UTF-8"}
 	}
 	var kind string
 	var data json.RawMessage
@@ -98,7 +98,7 @@ func readPayment(body []byte) (pipeline.Payment, error) {
 		return p, errOtherEvent
 	}
 	if data == nil {
-		return p, FieldError{"data", "it is missing"}
+		return p, fieldError{"data", "it is missing"}
 	}
 	err := pick("data", data, map[string]any{
 		"payment_id": &p.PaymentID, "sale_id": &p.SaleID, "order_id": &p.OrderID, "user_id": &p.UserID,
@@ -111,7 +111,7 @@ func readPayment(body []byte) (pipeline.Payment, error) {
 		return p, err
 	}
 	if p.Amount == 0 && p.Currency == "" { // only an operator may leave them out; all other rules are the Cashier's
-		return p, FieldError{"amount", "0 minor units are no payment"}
+		return p, fieldError{"amount", "0 minor units are no payment"}
 	}
 	return p, nil
 }
@@ -138,20 +138,20 @@ func pick(field string, object []byte, into map[string]any, required ...string) 
 	}
 	for _, name := range required {
 		if !given[name] && wrong == nil {
-			wrong = FieldError{name, "it is missing"}
+			wrong = fieldError{name, "it is missing"}
 		}
 	}
 	return wrong
 }
 
 // refusals are the codes of what was refused; all other reasons go with money that was taken.
-var refusals = map[pipeline.PaymentReason]Code{
-	pipeline.ReasonInvalid:        CodeInvalidRequest,
-	pipeline.ReasonUnknownSale:    CodeUnknownSale,
-	pipeline.ReasonUnknownOrder:   CodeUnknownOrder,
-	pipeline.ReasonForeignOrder:   CodeUnknownOrder,
-	pipeline.ReasonAmountMismatch: CodeAmountMismatch,
-	pipeline.ReasonPaymentReused:  CodePaymentReused,
+var refusals = map[pipeline.PaymentReason]problemCode{
+	pipeline.ReasonInvalid:        codeInvalidRequest,
+	pipeline.ReasonUnknownSale:    codeUnknownSale,
+	pipeline.ReasonUnknownOrder:   codeUnknownOrder,
+	pipeline.ReasonForeignOrder:   codeUnknownOrder,
+	pipeline.ReasonAmountMismatch: codeAmountMismatch,
+	pipeline.ReasonPaymentReused:  codePaymentReused,
 }
 
 // sendPayment answers by what is recorded alone, so that a webhook that is repeated gets the same answer.
@@ -176,7 +176,7 @@ func refusedPayment(p *pipeline.Payment) error {
 		if !found {
 			field, detail = fieldBody, p.Detail
 		}
-		return invalid(FieldError{field, detail})
+		return invalid(fieldError{field, detail})
 	}
 	answer := newProblem(refusals[p.Reason], p.Detail)
 	if p.Reason == pipeline.ReasonAmountMismatch {

@@ -12,12 +12,12 @@ import (
 
 // codeOf is the one place where the pipeline's kinds become codes. KindNotFound is not here: only the handler knows
 // whether a sale or an order was looked for.
-var codeOf = map[pipeline.Kind]Code{
-	pipeline.KindInvalid:     CodeInvalidRequest,
-	pipeline.KindOverloaded:  CodeOverloaded,
-	pipeline.KindUnavailable: CodeStoreUnavailable,
-	pipeline.KindNotLoaded:   CodeSaleNotLoaded,
-	pipeline.KindConflict:    CodeConflict,
+var codeOf = map[pipeline.Kind]problemCode{
+	pipeline.KindInvalid:     codeInvalidRequest,
+	pipeline.KindOverloaded:  codeOverloaded,
+	pipeline.KindUnavailable: codeStoreUnavailable,
+	pipeline.KindNotLoaded:   codeSaleNotLoaded,
+	pipeline.KindConflict:    codeConflict,
 }
 
 // problemFor turns whatever a handler returned into an answer. Only texts written for clients get out: a cause goes to
@@ -26,11 +26,11 @@ func problemFor(c echo.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	if field, ok := errors.AsType[FieldError](err); ok {
+	if field, ok := errors.AsType[fieldError](err); ok {
 		return invalid(field)
 	}
-	if anonymous, ok := errors.AsType[*Unauthenticated](err); ok {
-		p := newProblem(CodeUnauthenticated, anonymous.Detail)
+	if anonymous, ok := errors.AsType[*unauthenticated](err); ok {
+		p := newProblem(codeUnauthenticated, anonymous.Detail)
 		p.challenge = anonymous.Challenge
 		return p
 	}
@@ -41,7 +41,7 @@ func problemFor(c echo.Context, err error) *problem {
 		return unrouted(c, e)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return newProblem(CodeStoreUnavailable, "no answer in time").because(err)
+		return newProblem(codeStoreUnavailable, "no answer in time").because(err)
 	}
 	return fault(err)
 }
@@ -52,20 +52,20 @@ func unrouted(c echo.Context, err *echo.HTTPError) *problem {
 	case http.StatusNotFound:
 		return noRoute()
 	case http.StatusMethodNotAllowed:
-		return newProblem(CodeMethodNotAllowed, "this path takes "+c.Response().Header().Get(headerAllow))
+		return newProblem(codeMethodNotAllowed, "this path takes "+c.Response().Header().Get(headerAllow))
 	default:
 		return fault(err)
 	}
 }
 
-func noRoute() *problem { return newProblem(CodeNotFound, "nothing is served at this path") }
+func noRoute() *problem { return newProblem(codeNotFound, "nothing is served at this path") }
 
 func fault(err error) *problem {
-	return newProblem(CodeInternal, "the request failed by a fault of the server").because(err)
+	return newProblem(codeInternal, "the request failed by a fault of the server").because(err)
 }
 
 // notFound gives a KindNotFound error the code of what was looked for, and leaves other errors alone.
-func notFound(err error, code Code) error {
+func notFound(err error, code problemCode) error {
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && e.Kind == pipeline.KindNotFound {
 		return newProblem(code, e.Message)
 	}

@@ -35,7 +35,7 @@ type Deps struct {
 	Cancel    *pipeline.Canceller
 	Push      *pipeline.Hub
 	Waitlist  *pipeline.Waitlist
-	Auth      Authenticator
+	Auth      authenticator
 	Log       *slog.Logger
 
 	Payments       *pipeline.Cashier // required where there are secrets

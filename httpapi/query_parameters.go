@@ -9,13 +9,13 @@ import (
 // query reads parameters and notes those that break a rule. Unknown ones are ignored.
 type query struct {
 	values url.Values
-	errs   []FieldError
+	errs   []fieldError
 }
 
 func readQuery(raw string) (*query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, FieldError{"query", "it is not valid"}
+		return nil, fieldError{"query", "it is not valid"}
 	}
 	return &query{values: values}, nil
 }
@@ -24,7 +24,7 @@ func readQuery(raw string) (*query, error) {
 func (q *query) text(name string) string {
 	given := q.values[name]
 	if len(given) > 1 {
-		q.errs = append(q.errs, FieldError{name, "it is there twice"})
+		q.errs = append(q.errs, fieldError{name, "it is there twice"})
 	}
 	if len(given) == 0 {
 		return ""
@@ -39,7 +39,7 @@ func (q *query) integer(name string, least, most, fallback int64) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most {
-		q.errs = append(q.errs, FieldError{name, fmt.Sprintf("it must be an integer from %d to %d", least, most)})
+		q.errs = append(q.errs, fieldError{name, fmt.Sprintf("it must be an integer from %d to %d", least, most)})
 	}
 	return n
 }
@@ -47,7 +47,7 @@ func (q *query) integer(name string, least, most, fallback int64) int64 {
 func (q *query) boolean(name string) bool {
 	text := q.text(name)
 	if text != "" && text != "true" && text != "false" {
-		q.errs = append(q.errs, FieldError{name, "it must be true or false"})
+		q.errs = append(q.errs, fieldError{name, "it must be true or false"})
 	}
 	return text == "true"
 }

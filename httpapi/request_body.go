@@ -20,7 +20,7 @@ const (
 
 var bodies = sync.Pool{New: func() any { b := make([]byte, 0, usualBodyBytes); return &b }}
 
-// readQuantity reads the body of an order. No body means one unit. Errors: FieldError for what is in the body, *problem
+// readQuantity reads the body of an order. No body means one unit. Errors: fieldError for what is in the body, *problem
 // for a body that is too large or no JSON by its headers.
 func readQuantity(w http.ResponseWriter, r *http.Request) (int, error) {
 	if r.Body == nil || r.Body == http.NoBody {
@@ -41,7 +41,7 @@ func readQuantity(w http.ResponseWriter, r *http.Request) (int, error) {
 	case errors.Is(err, errBodyTooLarge):
 		return 0, tooLarge(w)
 	case err != nil:
-		return 0, FieldError{fieldBody, "it ended before it was whole"}
+		return 0, fieldError{fieldBody, "it ended before it was whole"}
 	case len(body) == 0:
 		return 1, nil
 	}
@@ -75,28 +75,28 @@ func readBody(b []byte, body io.Reader) ([]byte, error) {
 // tooLarge also gives up the connection: the rest of such a body is not worth reading.
 func tooLarge(w http.ResponseWriter) *problem {
 	w.Header()["Connection"] = []string{"close"}
-	return newProblem(CodeTooLarge, "the body is larger than 65536 bytes")
+	return newProblem(codeTooLarge, "the body is larger than 65536 bytes")
 }
 
 // checkMediaType accepts JSON in UTF-8, uncompressed. The usual spelling is let through without parsing.
 func checkMediaType(h http.Header) error {
 	types, encodings := h[headerContentType], h["Content-Encoding"]
 	if len(encodings) > 0 && !strings.EqualFold(encodings[0], "identity") {
-		return newProblem(CodeUnsupportedMediaType, "the body must not be compressed")
+		return newProblem(codeUnsupportedMediaType, "the body must not be compressed")
 	}
 	if len(types) == 1 && types[0] == "application/json" {
 		return nil
 	}
 	const detail = "send the body with Content-Type: application/json"
 	if len(types) != 1 {
-		return newProblem(CodeUnsupportedMediaType, detail)
+		return newProblem(codeUnsupportedMediaType, detail)
 	}
 	mediaType, params, err := mime.ParseMediaType(types[0])
 	if err != nil || mediaType != "application/json" {
-		return newProblem(CodeUnsupportedMediaType, detail)
+		return newProblem(codeUnsupportedMediaType, detail)
 	}
 	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
-		return newProblem(CodeUnsupportedMediaType, "JSON is sent in UTF-8")
+		return newProblem(codeUnsupportedMediaType, "JSON is sent in UTF-8")
 	}
 	return nil
 }

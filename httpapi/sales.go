@@ -43,7 +43,7 @@ func (a *api) sale(c echo.Context) (*pipeline.Sale, error) {
 		return nil, err
 	}
 	sale, err := a.Sales.Get(c.Request().Context(), id)
-	return sale, notFound(err, CodeUnknownSale)
+	return sale, notFound(err, codeUnknownSale)
 }
 
 // pathParam returns a path parameter as the client meant it. echo leaves it escaped when the path has escapes that
@@ -118,7 +118,7 @@ func limitParam(query string) (int, error) {
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return 0, FieldError{"query", "it is not valid"}
+		return 0, fieldError{"query", "it is not valid"}
 	}
 	given, ok := values["limit"]
 	if !ok {
@@ -126,7 +126,7 @@ func limitParam(query string) (int, error) {
 	}
 	n, err := strconv.Atoi(given[0])
 	if err != nil || len(given) > 1 || n < 1 || n > maxListedSales {
-		return 0, FieldError{"limit", "it must be one integer from 1 to " + strconv.Itoa(maxListedSales)}
+		return 0, fieldError{"limit", "it must be one integer from 1 to " + strconv.Itoa(maxListedSales)}
 	}
 	return n, nil
 }

@@ -64,25 +64,25 @@ func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
 	case lua.JoinAlreadyOrdered:
 		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
 	case lua.JoinAlreadyWaiting:
-		return newProblem(CodeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
+		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
 	case lua.JoinKeyReused:
-		p := newProblem(CodeIdempotencyKeyReused, "with this Idempotency-Key you wait for another quantity")
+		p := newProblem(codeIdempotencyKeyReused, "with this Idempotency-Key you wait for another quantity")
 		p.OrderID = d.Stay.OrderID
 		return p
 	case lua.JoinNoWaitlist:
-		return newProblem(CodeNoWaitlist, "this sale has no waitlist")
+		return newProblem(codeNoWaitlist, "this sale has no waitlist")
 	case lua.JoinFull:
-		return newProblem(CodeWaitlistFull, "as many people wait as this sale allows")
+		return newProblem(codeWaitlistFull, "as many people wait as this sale allows")
 	case lua.JoinAvailable:
-		return newProblem(CodeNotSoldOut, "so many units are left, and nobody waits for them")
+		return newProblem(codeNotSoldOut, "so many units are left, and nobody waits for them")
 	case lua.JoinNotOpen:
 		return saleNotOpen(d.OpensAt)
 	case lua.JoinClosed:
-		return newProblem(CodeSaleClosed, "the sale is over")
+		return newProblem(codeSaleClosed, "the sale is over")
 	case lua.JoinPaused:
-		return newProblem(CodeSalePaused, "the sale is paused")
+		return newProblem(codeSalePaused, "the sale is paused")
 	case lua.JoinOverLimit:
-		p := invalid(FieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order, and no more than it has", d.MaxQuantity)})
+		p := invalid(fieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order, and no more than it has", d.MaxQuantity)})
 		p.MaxQuantity = d.MaxQuantity
 		return p
 	default:
@@ -98,7 +98,7 @@ func (a *api) showWaitlist(c echo.Context) error {
 	}
 	mine, err := a.Waitlist.Mine(c.Request().Context(), sale, userID)
 	if err != nil {
-		return notFound(err, CodeNotWaiting)
+		return notFound(err, codeNotWaiting)
 	}
 	h := c.Response().Header()
 	h[headerCacheControl] = noStore
@@ -119,7 +119,7 @@ func (a *api) leaveWaitlist(c echo.Context) error {
 		return alreadyOrdered(e.Message, sale.ID, left.Stay.OrderID)
 	}
 	if err != nil {
-		return notFound(err, CodeNotWaiting)
+		return notFound(err, codeNotWaiting)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

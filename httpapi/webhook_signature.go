@@ -49,7 +49,7 @@ func (k webhookKeys) verify(body []byte, h http.Header) (pipeline.PaymentOutcome
 	case errors.Is(err, standardwebhooks.ErrInvalidHeaders):
 		detail = "the webhook-timestamp is not a number of seconds"
 	}
-	p := newProblem(CodeInvalidSignature, detail)
+	p := newProblem(codeInvalidSignature, detail)
 	p.challenge = webhookChallenge
 	return counted, p
 }
