@@ -37,7 +37,7 @@ func (a *admin) repair(c echo.Context) error {
 		return err
 	}
 	var apply bool
-	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"apply": &apply}); err != nil {
+	if _, err := readFields(c, map[string]any{"apply": &apply}); err != nil {
 		return err
 	}
 	report, err := a.Repairer.Repair(c.Request().Context(), id, who, apply)

@@ -40,7 +40,7 @@ func (a *admin) addEndpoint(c echo.Context) error {
 	}
 	var url string
 	var types []string
-	given, err := readFields(c.Response().Writer, c.Request(), map[string]any{"url": &url, "types": &types})
+	given, err := readFields(c, map[string]any{"url": &url, "types": &types})
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *admin) changeEndpoint(
 	if err != nil {
 		return err
 	}
-	if _, err := readFields(c.Response().Writer, c.Request(), fields); err != nil {
+	if _, err := readFields(c, fields); err != nil {
 		return err
 	}
 	e, err := change(c.Request().Context(), who, id)
@@ -106,7 +106,7 @@ func (a *admin) testEndpoint(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := readFields(c.Response().Writer, c.Request(), nil); err != nil {
+	if _, err := readFields(c, nil); err != nil {
 		return err
 	}
 	result, err := a.Endpoints.Test(c.Request().Context(), id)

@@ -56,7 +56,7 @@ func (a *admin) replay(c echo.Context) error {
 		return err
 	}
 	var set map[string]string
-	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"set": &set}); err != nil {
+	if _, err := readFields(c, map[string]any{"set": &set}); err != nil {
 		return err
 	}
 	letter, err := a.Replayer.Replay(c.Request().Context(), id, who, set)
@@ -69,7 +69,7 @@ func (a *admin) discard(c echo.Context) error {
 		return err
 	}
 	var note string
-	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"note": &note}); err != nil {
+	if _, err := readFields(c, map[string]any{"note": &note}); err != nil {
 		return err
 	}
 	letter, err := a.Replayer.Discard(c.Request().Context(), id, who, note)

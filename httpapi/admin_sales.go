@@ -107,7 +107,7 @@ func (a *admin) createSale(c echo.Context) error {
 func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	sale := &pipeline.Sale{MaxQuantity: defaultMaxQuantity, OpensAt: a.Now()}
 	payment := int64(defaultPaymentWindow / time.Second)
-	given, err := readFields(c.Response().Writer, c.Request(), map[string]any{
+	given, err := readFields(c, map[string]any{
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
 		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
 		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist,
@@ -181,7 +181,7 @@ func (a *admin) change(c echo.Context, fields map[string]any, what func(given ma
 	if err != nil {
 		return err
 	}
-	given, err := readFields(c.Response().Writer, c.Request(), fields)
+	given, err := readFields(c, fields)
 	if err != nil {
 		return err
 	}

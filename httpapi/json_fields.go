@@ -6,23 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
 )
 
 // readFields reads a JSON object into the fields that it may have, by name, and returns the names that were there. No body
 // is an empty object. A field that is unknown, there twice or null is refused: it would mean something else than was meant.
 // A field's type is that of what its value goes into: *string, *int, *int64, *bool, *time.Time (RFC 3339), *[]string, *map[string]string.
 // Errors: fieldError, *problem.
-func readFields(w http.ResponseWriter, r *http.Request, into map[string]any) (map[string]bool, error) {
-	body, err := readObject(w, r)
+func readFields(c echo.Context, into map[string]any) (map[string]bool, error) {
+	body, err := readJSON(c)
 	if err != nil || len(body) == 0 {
 		return nil, err
 	}
-	members, err := membersOf(fieldBody, body)
+	members, err := membersOf(body, notObject(fieldBody))
 	if err != nil {
 		return nil, err
 	}
@@ -47,41 +48,27 @@ func knownFields(into map[string]any) string {
 	return "use " + strings.Join(slices.Sorted(maps.Keys(into)), ", ")
 }
 
-func readObject(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
-	}
-	if r.ContentLength > maxBodyBytes {
-		return nil, tooLarge(w)
-	}
-	body, err := readBody(nil, r.Body)
-	switch {
-	case errors.Is(err, errBodyTooLarge):
-		return nil, tooLarge(w)
-	case err != nil:
-		return nil, fieldError{fieldBody, "it ended before it was whole"}
-	case len(body) == 0:
-		return nil, nil
-	case !utf8.Valid(body):
-		return nil, fieldError{fieldBody, "it is not valid UTF-8"}
-	}
-	return body, checkMediaType(r.Header)
-}
-
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// membersOf lists the members of a JSON object, each of which may be there once.
-func membersOf(field string, object []byte) ([]member, error) {
+// notObject is the error about a field that must be an object.
+func notObject(field string) fieldError { return fieldError{field, "it must be a JSON object"} }
+
+// membersOf lists the members of a JSON object, each of which may be there once. encoding/json alone would take the last of
+// two, and a name in other letters (Quantity) for the same. What is no object gets the error given.
+func membersOf(object []byte, other fieldError) ([]member, error) {
+	if !utf8.Valid(object) {
+		return nil, fieldError{fieldBody, "it is not valid UTF-8"}
+	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(object, &whole); err != nil {
 		return nil, malformed(err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, fieldError{field, "it must be a JSON object"}
+		return nil, other
 	}
 	var members []member
 	for dec.More() {
@@ -126,7 +113,7 @@ func readField(m member, target any) error {
 }
 
 func readTexts(m member, into *map[string]string) error {
-	members, err := membersOf(m.name, m.value)
+	members, err := membersOf(m.value, notObject(m.name))
 	if err != nil {
 		return err
 	}
@@ -152,4 +139,25 @@ func readTime(m member, into *time.Time) error {
 	}
 	*into = at
 	return nil
+}
+
+func malformed(err error) error {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fieldError{fieldBody, fmt.Sprintf("it is not valid JSON (at byte %d)", e.Offset)}
+	}
+	return fieldError{fieldBody, "it is not valid JSON"}
+}
+
+// clipName keeps an unknown field's name short and printable: it comes back in the answer.
+func clipName(name string) string {
+	const most = 32
+	if len(name) > most {
+		name = strings.ToValidUTF8(name[:most], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, name)
 }

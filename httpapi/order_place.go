@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/internal/view"
 	"sluice/lua"
 	"sluice/pipeline"
 )
@@ -49,7 +50,7 @@ func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
 		return pipeline.OrderRequest{}, err
 	}
 	key, keyErr := idempotencyKey(c.Request().Header)
-	quantity, err := readQuantity(c.Response().Writer, c.Request())
+	quantity, err := readQuantity(c)
 	if wrong := fieldErrors(keyErr, err); len(wrong) > 0 {
 		return pipeline.OrderRequest{}, invalid(wrong...)
 	}
@@ -96,8 +97,8 @@ func alreadyOrdered(detail, saleID, orderID string) error {
 }
 
 func saleNotOpen(opensAt time.Time) error {
-	p := newProblem(codeSaleNotOpen, "the sale opens at "+timestamp(opensAt))
-	p.OpensAt = timestamp(opensAt)
+	p := newProblem(codeSaleNotOpen, "the sale opens at "+view.Time(opensAt))
+	p.OpensAt = view.Time(opensAt)
 	return p
 }
 
@@ -107,7 +108,7 @@ func sendReceipt(c echo.Context, r *pipeline.Receipt) error {
 	h[headerLocation] = []string{orderPath(r.SaleID, r.OrderID)}
 	h[headerRetryAfter] = oneSecond
 	h[headerCacheControl] = noStore
-	return send(c, http.StatusAccepted, jsonType, appendReceipt(make([]byte, 0, receiptBytes), r))
+	return sendJSON(c, http.StatusAccepted, viewReceipt(r))
 }
 
 // oneSecond is when to look at a new order: workers persist within milliseconds.
@@ -115,8 +116,3 @@ var oneSecond = []string{"1"}
 
 // orderPath is where an order is found. Neither id needs escaping: both were checked when they were made.
 func orderPath(saleID, orderID string) string { return "/v1/sales/" + saleID + "/orders/" + orderID }
-
-// timestamp is how times are written everywhere: RFC 3339, UTC, milliseconds.
-func timestamp(t time.Time) string { return t.UTC().Format(timestampLayout) }
-
-const timestampLayout = "2006-01-02T15:04:05.000Z07:00"

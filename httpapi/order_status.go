@@ -5,44 +5,46 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"sluice/internal/view"
 	"sluice/pipeline"
 )
 
 // orderView is an order as its buyer sees it. Times that have not come are left out.
 type orderView struct {
-	OrderID     string `json:"order_id"`
-	OrderNumber string `json:"order_number"` // a string: it has more digits than a JavaScript number
-	SaleID      string `json:"sale_id"`
-	Quantity    int    `json:"quantity"`
-	Status      string `json:"status"`
-	Reason      string `json:"reason,omitempty"`
-	AcceptedAt  string `json:"accepted_at"`
-	PersistedAt string `json:"persisted_at,omitempty"`
-	PayBy       string `json:"pay_by,omitempty"`
-	PaidAt      string `json:"paid_at,omitempty"`
-	ClosedAt    string `json:"closed_at,omitempty"`
+	OrderID     string  `json:"order_id"`
+	OrderNumber string  `json:"order_number"` // a string: it has more digits than a JavaScript number
+	SaleID      string  `json:"sale_id"`
+	Quantity    int     `json:"quantity"`
+	Status      string  `json:"status"`
+	Durability  string  `json:"durability,omitempty"` // of the accept; in receipts only
+	Reason      string  `json:"reason,omitempty"`
+	AcceptedAt  string  `json:"accepted_at"`
+	PersistedAt *string `json:"persisted_at,omitempty"`
+	PayBy       *string `json:"pay_by,omitempty"`
+	PaidAt      *string `json:"paid_at,omitempty"`
+	ClosedAt    *string `json:"closed_at,omitempty"`
 }
 
 func viewOrder(o *pipeline.Order) orderView {
 	return orderView{
 		OrderID: o.ID, OrderNumber: strconv.FormatInt(o.Number, 10), SaleID: o.SaleID, Quantity: o.Quantity,
-		Status: string(o.Status), Reason: o.Reason, AcceptedAt: timestamp(o.AcceptedAt),
-		PersistedAt: optionalTime(o.PersistedAt), PayBy: optionalTime(o.PayBy),
-		PaidAt: optionalTime(o.PaidAt), ClosedAt: optionalTime(o.ClosedAt),
+		Status: string(o.Status), Reason: o.Reason, AcceptedAt: view.Time(o.AcceptedAt),
+		PersistedAt: view.TimeOrNil(o.PersistedAt), PayBy: view.TimeOrNil(o.PayBy),
+		PaidAt: view.TimeOrNil(o.PaidAt), ClosedAt: view.TimeOrNil(o.ClosedAt),
 	}
 }
 
-func optionalTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
+// viewReceipt views an order that was accepted a moment ago.
+func viewReceipt(r *pipeline.Receipt) orderView {
+	return orderView{
+		OrderID: r.OrderID, OrderNumber: strconv.FormatInt(r.Number, 10), SaleID: r.SaleID, Quantity: r.Quantity,
+		Status: string(pipeline.StatusQueued), Durability: string(r.Durability), AcceptedAt: view.Time(r.AcceptedAt),
 	}
-	return timestamp(t)
 }
 
 // showOrder answers the owner of an order; to everybody else the order does not exist.

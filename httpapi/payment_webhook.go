@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -34,8 +33,11 @@ func (a *api) takePayment(c echo.Context) error {
 	if len(a.webhooks) == 0 {
 		return newProblem(codeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
 	}
-	body, err := a.readWebhook(c)
+	body, err := readBody(c)
 	if err != nil {
+		if _, oversized := errors.AsType[*problem](err); oversized {
+			a.Payments.Count(pipeline.PaymentOversized)
+		}
 		return err
 	}
 	if counted, err := a.webhooks.verify(body, c.Request().Header); err != nil {
@@ -63,32 +65,12 @@ func (a *api) takePayment(c echo.Context) error {
 	return sendPayment(c, &payment)
 }
 
-func (a *api) readWebhook(c echo.Context) ([]byte, error) {
-	r := c.Request()
-	if r.ContentLength > maxBodyBytes {
-		a.Payments.Count(pipeline.PaymentOversized)
-		return nil, tooLarge(c.Response().Writer)
-	}
-	body, err := readBody(nil, r.Body)
-	switch {
-	case errors.Is(err, errBodyTooLarge):
-		a.Payments.Count(pipeline.PaymentOversized)
-		return nil, tooLarge(c.Response().Writer)
-	case err != nil:
-		return nil, fieldError{fieldBody, "it ended before it was whole"}
-	}
-	return body, nil
-}
-
 var errOtherEvent = errors.New("not about a payment")
 
 // readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them. It
 // returns what could be read also beside an error, which is a fieldError or errOtherEvent.
 func readPayment(body []byte) (pipeline.Payment, error) {
 	var p pipeline.Payment
-	if !utf8.Valid(body) {
-		return p, fieldError{fieldBody, "it is not valid UTF-8"}
-	}
 	var kind string
 	var data json.RawMessage
 	if err := pick(fieldBody, body, map[string]any{"type": &kind, "data": &data}, "type"); err != nil {
@@ -118,7 +100,7 @@ func readPayment(body []byte) (pipeline.Payment, error) {
 
 // pick reads the members of an object that are wanted, each at most once, and demands those that are required.
 func pick(field string, object []byte, into map[string]any, required ...string) error {
-	members, err := membersOf(field, object)
+	members, err := membersOf(object, notObject(field))
 	if err != nil {
 		return err
 	}

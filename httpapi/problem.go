@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -85,4 +86,18 @@ func (p *problem) write(c echo.Context) error {
 		return err
 	}
 	return send(c, p.Status, problemType, body)
+}
+
+// fieldErrors collects the fieldErrors among errs. A *problem among them wins over all: it is about the whole request.
+func fieldErrors(errs ...error) []fieldError {
+	var wrong []fieldError
+	for _, err := range errs {
+		if p, ok := errors.AsType[*problem](err); ok && p != nil {
+			return nil
+		}
+		if field, ok := errors.AsType[fieldError](err); ok {
+			wrong = append(wrong, field)
+		}
+	}
+	return wrong
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/internal/view"
 	"sluice/pipeline"
 )
 
@@ -98,7 +99,7 @@ func (a *api) listSales(c echo.Context) error {
 func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 	v := saleView{
 		ID: s.ID, Title: s.Title, State: s.Phase(a.Now()),
-		OpensAt: timestamp(s.OpensAt), ClosesAt: timestamp(s.ClosesAt),
+		OpensAt: view.Time(s.OpensAt), ClosesAt: view.Time(s.ClosesAt),
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
 		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: s.UnitPrice, Currency: s.Currency,
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/internal/view"
 	"sluice/lua"
 	"sluice/pipeline"
 )
@@ -25,7 +26,7 @@ type waitingView struct {
 
 func viewWaiting(s *pipeline.Stay, position int64, ordered bool) waitingView {
 	v := waitingView{
-		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: timestamp(s.JoinedAt),
+		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: view.Time(s.JoinedAt),
 	}
 	if ordered {
 		v.Status, v.Position = "ordered", 0
