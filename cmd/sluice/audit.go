@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 
 	"sluice/cmd/sluice/table"
@@ -21,32 +22,24 @@ func (c *auditCmd) Run(a *app) error {
 	if c.Apply && !c.Repair {
 		return usagef("--apply is for --repair: an audit alone changes nothing")
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if c.Repair {
-		return c.repair(a, s)
-	}
-	views, err := s.audits(a.ctx, string(c.Sale))
-	if err != nil {
-		return err
-	}
-	if a.json {
-		err = a.printJSON(views)
-	} else {
-		err = printAudits(a.out, views, "")
-	}
-	if err != nil {
-		return err
-	}
-	for _, v := range views {
-		if !v.Clean {
+	return a.withStores(func(s *stores) error {
+		if c.Repair {
+			return c.repair(a, s)
+		}
+		views, err := s.audits(a.ctx, string(c.Sale))
+		if err != nil {
+			return err
+		}
+		if a.json {
+			err = a.printJSON(views)
+		} else {
+			err = printAudits(a.out, views, "")
+		}
+		if err == nil && slices.ContainsFunc(views, func(v view.Audit) bool { return !v.Clean }) {
 			return errFound
 		}
-	}
-	return nil
+		return err
+	})
 }
 
 // audits looks at one sale, or at all.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"sluice/cmd/sluice/table"
 	"sluice/internal/process"
@@ -20,15 +21,10 @@ func (c *auditCmd) repair(a *app, s *stores) error {
 	} else {
 		err = c.printRepairs(a, views)
 	}
-	if err != nil {
-		return err
+	if err == nil && slices.ContainsFunc(views, func(v view.Repair) bool { return !lastAudit(&v).Clean }) {
+		return errFound
 	}
-	for _, v := range views {
-		if audit := lastAudit(&v); !audit.Clean {
-			return errFound
-		}
-	}
-	return nil
+	return err
 }
 
 func lastAudit(v *view.Repair) *view.Audit {
@@ -40,9 +36,8 @@ func lastAudit(v *view.Repair) *view.Audit {
 
 // repairs repairs one sale, or all. A sale that Redis does not hold is a finding, and a rebuild's to mend.
 func (s *stores) repairs(a *app, only string, apply bool) ([]view.Repair, error) {
-	log, metrics := process.NewLogger(a.err, s.cfg), pipeline.NewMetrics(nil)
-	repairer := pipeline.NewRepairer(s.postgres, pipeline.NewAuditor(s.redis, s.keys, s.postgres),
-		pipeline.NewVerifier(s.redis, s.keys, s.postgres, s.cfg.Partitions, metrics, log), metrics, log)
+	repairer := pipeline.NewRepairer(s.postgres, pipeline.NewAuditor(s.redis, s.keys, s.postgres), a.verifier(s),
+		pipeline.NewMetrics(nil), process.NewLogger(a.err, s.cfg))
 	views := []view.Repair{}
 	err := s.oneOrEachSale(a.ctx, only, func(sale *pipeline.Sale) error {
 		v, err := repairOne(a.ctx, repairer, sale, apply)
@@ -80,7 +75,7 @@ func (c *auditCmd) printRepairs(a *app, views []view.Repair) error {
 		return nil
 	}
 	sayf(a.out, "")
-	if err := printRebuilds(a, rebuilt); err != nil {
+	if err := rebuildTable(rebuilt).Write(a.out, ""); err != nil {
 		return err
 	}
 	if kept > 0 {

@@ -30,36 +30,23 @@ func (c *letterList) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > pipeline.MaxLetters {
 		return usagef("--limit %d: use 1 to %d", c.Limit, pipeline.MaxLetters)
 	}
-	s, err := a.open()
-	if err != nil {
+	return a.withStores(func(s *stores) error {
+		letters, err := s.postgres.Letters(a.ctx, pipeline.LettersFilter{
+			After: c.After, SaleID: string(c.Sale), Reason: c.Reason, All: c.All, Limit: c.Limit,
+		})
+		if err != nil {
+			return err
+		}
+		views, last := view.NewLetters(letters), ""
+		t := table.New("ID", "SINCE", "REASON", "SALE", "ORDER", "STATE", "ERROR")
+		for i, v := range views {
+			last = v.ID
+			t.Row(v.ID, shortTime(letters[i].CreatedAt), v.Reason, v.SaleID, v.OrderID, letterState(&letters[i]), v.Error)
+		}
+		err = printList(a, views, t, "No dead letters.")
+		a.sayMore(len(views), c.Limit, last)
 		return err
-	}
-	defer s.close()
-	letters, err := s.postgres.Letters(a.ctx, pipeline.LettersFilter{
-		After: c.After, SaleID: string(c.Sale), Reason: c.Reason, All: c.All, Limit: c.Limit,
 	})
-	if err != nil {
-		return err
-	}
-	views := view.NewLetters(letters)
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "No dead letters.")
-		return nil
-	}
-	t := table.New("ID", "SINCE", "REASON", "SALE", "ORDER", "STATE", "ERROR")
-	for i, v := range views {
-		t.Row(v.ID, shortTime(letters[i].CreatedAt), v.Reason, v.SaleID, v.OrderID, letterState(&letters[i]), v.Error)
-	}
-	if err := t.Write(a.out, ""); err != nil {
-		return err
-	}
-	if len(views) == c.Limit {
-		sayf(a.out, "There may be more; --after %s shows the next page.", views[len(views)-1].ID)
-	}
-	return nil
 }
 
 func letterState(l *pipeline.Letter) string {
@@ -75,16 +62,13 @@ type letterShow struct {
 
 // Run shows the letter.
 func (c *letterShow) Run(a *app) error {
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	letter, err := s.postgres.Letter(a.ctx, c.ID)
-	if err != nil {
-		return unknownLetter(err)
-	}
-	return a.printLetter(&letter)
+	return a.withStores(func(s *stores) error {
+		letter, err := s.postgres.Letter(a.ctx, c.ID)
+		if err != nil {
+			return unknownLetter(err)
+		}
+		return a.printLetter(&letter)
+	})
 }
 
 type letterReplay struct {
@@ -98,20 +82,13 @@ func (c *letterReplay) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	letter, err := a.replayer(s).Replay(a.ctx, c.ID, actor(), repairs)
-	if err != nil {
-		return unknownLetter(err)
-	}
-	if a.json {
-		return a.printJSON(view.NewLetter(&letter))
-	}
-	sayf(a.out, "Dead letter %d is replayed as order %s.", letter.ID, letter.ReplayID)
-	return nil
+	return a.withStores(func(s *stores) error {
+		letter, err := a.replayer(s).Replay(a.ctx, c.ID, actor(), repairs)
+		if err != nil {
+			return unknownLetter(err)
+		}
+		return a.answer(view.NewLetter(&letter), "Dead letter %d is replayed as order %s.", letter.ID, letter.ReplayID)
+	})
 }
 
 // parseRepairs reads field=value pairs. What a replay does not read can't be set.
@@ -138,20 +115,13 @@ type letterDiscard struct {
 
 // Run discards the letter.
 func (c *letterDiscard) Run(a *app) error {
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	letter, err := a.replayer(s).Discard(a.ctx, c.ID, actor(), c.Note)
-	if err != nil {
-		return unknownLetter(err)
-	}
-	if a.json {
-		return a.printJSON(view.NewLetter(&letter))
-	}
-	sayf(a.out, "Dead letter %d is discarded.", letter.ID)
-	return nil
+	return a.withStores(func(s *stores) error {
+		letter, err := a.replayer(s).Discard(a.ctx, c.ID, actor(), c.Note)
+		if err != nil {
+			return unknownLetter(err)
+		}
+		return a.answer(view.NewLetter(&letter), "Dead letter %d is discarded.", letter.ID)
+	})
 }
 
 func (a *app) replayer(s *stores) *pipeline.Replayer {

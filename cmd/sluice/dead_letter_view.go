@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -19,8 +20,8 @@ func (a *app) printLetter(l *pipeline.Letter) error {
 	sayf(a.out, "Dead letter %s: %s", v.ID, table.Printable(v.Reason))
 	t := table.New("", "")
 	t.Row("since", shortTime(l.CreatedAt))
-	t.Row("sale", orNone(v.SaleID))
-	t.Row("order", orNone(v.OrderID))
+	t.Row("sale", cmp.Or(v.SaleID, "not told"))
+	t.Row("order", cmp.Or(v.OrderID, "not told"))
 	t.Row("entry", v.Partition+" "+v.EntryID)
 	t.Row("deliveries", v.Deliveries)
 	t.Row("state", stateText(l))
@@ -61,11 +62,4 @@ func payloadText(value any) string {
 		return "?"
 	}
 	return string(stored)
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "not told"
-	}
-	return text
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sluice/cmd/sluice/table"
@@ -69,12 +70,7 @@ func (d *doctor) failed(check string, err error, advice string) {
 }
 
 func (d *doctor) ill() bool {
-	for _, f := range d.findings {
-		if !f.OK {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.findings, func(f finding) bool { return !f.OK })
 }
 
 func (d *doctor) print(a *app) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // probe.lua
@@ -54,12 +55,12 @@ func (d *doctor) redis(ctx context.Context) {
 }
 
 func (d *doctor) policy(f pipeline.Features) {
-	d.note(f.Policy == "noeviction", "Redis eviction", orWord(f.Policy, "unknown: INFO does not tell"),
+	d.note(f.Policy == "noeviction", "Redis eviction", cmp.Or(f.Policy, "unknown: INFO does not tell"),
 		"a Redis that may evict loses stock and buyers: set maxmemory-policy noeviction")
 }
 
 func (d *doctor) durability(f pipeline.Features) {
-	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + orWord(f.AppendFsync, "unknown (CONFIG is forbidden)") +
+	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + cmp.Or(f.AppendFsync, "unknown (CONFIG is forbidden)") +
 		": accepts are safe in " + durabilityText(f.Durability())
 	if f.Durability() != pipeline.DurabilityFsync && f.WaitsForDisk() {
 		found += ", and on disk when WAITAOF confirms it, batch by batch"
@@ -131,11 +132,4 @@ func onOff(on bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func orWord(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

@@ -33,16 +33,12 @@ func (c *migrateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(struct {
-			Before int64 `json:"before"`
-			After  int64 `json:"after"`
-		}{before, after})
-	}
+	versions := struct {
+		Before int64 `json:"before"`
+		After  int64 `json:"after"`
+	}{before, after}
 	if before == after {
-		sayf(a.out, "The database has schema version %d already.", after)
-		return nil
+		return a.answer(versions, "The database has schema version %d already.", after)
 	}
-	sayf(a.out, "The database went from schema version %d to %d.", before, after)
-	return nil
+	return a.answer(versions, "The database went from schema version %d to %d.", before, after)
 }

@@ -20,34 +20,29 @@ func (c *orderCancel) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	log := process.NewLogger(a.err, quietErrors(s.cfg))
-	lookup := pipeline.NewLookup(s.redis, s.keys, s.postgres)
-	canceller := pipeline.NewCanceller(lookup, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil))
-	order, err := canceller.CancelAs(a.ctx, c.Sale, id.String(), actor(), c.Reason)
-	switch {
-	case pipeline.KindOf(err) == pipeline.KindConflict:
-		sayf(a.err, "sluice: %s; nothing was changed", sentence(err)) // it was asked in time, and lost
-		return errFound
-	case err != nil:
-		return advise(err, pipeline.KindNotFound, "sluice order show tells whether it is still queued")
-	case a.json:
-		return a.printJSON(struct {
+	return a.withStores(func(s *stores) error {
+		log := process.NewLogger(a.err, quietErrors(s.cfg))
+		lookup := pipeline.NewLookup(s.redis, s.keys, s.postgres)
+		canceller := pipeline.NewCanceller(lookup, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil))
+		order, err := canceller.CancelAs(a.ctx, c.Sale, id.String(), actor(), c.Reason)
+		switch {
+		case pipeline.KindOf(err) == pipeline.KindConflict:
+			sayf(a.err, "sluice: %s; nothing was changed", sentence(err)) // the command was right, but came too late
+			return errFound
+		case err != nil:
+			return advise(err, pipeline.KindNotFound, "sluice order show says whether it is still queued")
+		}
+		cancelled := struct {
 			SaleID  string   `json:"sale_id"`
 			OrderID string   `json:"order_id"`
 			UserID  string   `json:"user_id"`
 			Row     *rowView `json:"row"`
-		}{order.SaleID, order.ID, order.UserID, viewRow(&order)})
-	}
-	sayf(a.out, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID, order.Quantity)
-	return nil
+		}{order.SaleID, order.ID, order.UserID, viewRow(&order)}
+		return a.answer(cancelled, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID, order.Quantity)
+	})
 }
 
-// quietErrors are the settings of a command that tells by itself what it did: only faults are logged besides.
+// quietErrors are the settings of a command that prints its own result: only errors are logged besides.
 func quietErrors(cfg config.Config) config.Config {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelError)
 	return cfg

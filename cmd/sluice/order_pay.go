@@ -32,17 +32,15 @@ func (c *orderPay) Run(a *app) error {
 	if err := payment.Validate(); err != nil {
 		return err
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	log := process.NewLogger(a.err, quietErrors(s.cfg))
-	cashier := pipeline.NewCashier(s.redis, s.keys, s.postgres, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil), log)
-	if payment, err = cashier.Pay(a.ctx, payment); err != nil {
-		return err
-	}
-	return a.printPaid(&payment)
+	return a.withStores(func(s *stores) error {
+		log := process.NewLogger(a.err, quietErrors(s.cfg))
+		payments := pipeline.NewCashier(s.redis, s.keys, s.postgres, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil), log)
+		recorded, err := payments.Pay(a.ctx, payment)
+		if err != nil {
+			return err
+		}
+		return a.printPaid(&recorded)
+	})
 }
 
 // printPaid tells what became of a payment.
@@ -54,17 +52,11 @@ func (a *app) printPaid(p *pipeline.Payment) error {
 		}
 		return pipeline.Errorf(kind, "%s; nothing was changed, and the payment is recorded as refused (%d)", p.Detail, p.ID)
 	}
-	if a.json {
-		if err := a.printJSON(view.NewPayment(p)); err != nil {
-			return err
-		}
-	} else {
-		sayf(a.out, "Payment %s for order %s: %s.", table.Printable(p.PaymentID), p.OrderID, paidText(p))
-	}
-	if p.Outcome == pipeline.PaymentRefundDue {
+	err := a.answer(view.NewPayment(p), "Payment %s for order %s: %s.", table.Printable(p.PaymentID), p.OrderID, paidText(p))
+	if err == nil && p.Outcome == pipeline.PaymentRefundDue {
 		return errFound
 	}
-	return nil
+	return err
 }
 
 func paidText(p *pipeline.Payment) string {

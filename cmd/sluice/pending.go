@@ -33,29 +33,19 @@ type consumerView struct {
 
 // Run lists what is pending.
 func (c *pendingCmd) Run(a *app) error {
-	s, err := a.openRedis()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	views, err := s.pending(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "Nothing is pending.")
-		return nil
-	}
-	t := table.New("PARTITION", "WORKER", ">PENDING", "STATE", "OLDEST OF THE PARTITION")
-	for _, v := range views {
-		for _, c := range v.Consumers {
-			t.Row(v.Partition, c.Name, c.Pending, aliveText(c.Alive), age(time.Duration(v.OldestAgeMS)*time.Millisecond))
+	return a.withRedis(func(s *stores) error {
+		views, err := s.pending(a.ctx)
+		if err != nil {
+			return err
 		}
-	}
-	return t.Write(a.out, "")
+		t := table.New("PARTITION", "WORKER", ">PENDING", "STATE", "OLDEST OF THE PARTITION")
+		for _, v := range views {
+			for _, c := range v.Consumers {
+				t.Row(v.Partition, c.Name, c.Pending, aliveText(c.Alive), age(time.Duration(v.OldestAgeMS)*time.Millisecond))
+			}
+		}
+		return printList(a, views, t, "Nothing is pending.")
+	})
 }
 
 func aliveText(alive bool) string {

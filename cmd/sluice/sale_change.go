@@ -19,9 +19,7 @@ func (c *saleRestock) Run(a *app) error {
 	if c.Add < 1 || c.Add > pipeline.MaxStock {
 		return usagef("--add %d: use 1 to %d units; units that buyers may hold can't be taken away", c.Add, int64(pipeline.MaxStock))
 	}
-	return a.change(c.Sale, "restocked", func(time.Time) (pipeline.SaleChange, error) {
-		return pipeline.SaleChange{AddStock: c.Add}, nil
-	})
+	return a.change(c.Sale, "restocked", as(pipeline.SaleChange{AddStock: c.Add}))
 }
 
 type saleReschedule struct {
@@ -78,31 +76,31 @@ type saleClose struct {
 func (c *saleClose) Run(a *app) error { return a.setState(c.Sale, "closed", pipeline.SaleClosed) }
 
 func (a *app) setState(id, done string, state pipeline.SaleState) error {
-	return a.change(id, done, func(time.Time) (pipeline.SaleChange, error) {
-		return pipeline.SaleChange{State: &state}, nil
-	})
+	return a.change(id, done, as(pipeline.SaleChange{State: &state}))
+}
+
+// as is a change that does not depend on the time.
+func as(change pipeline.SaleChange) func(time.Time) (pipeline.SaleChange, error) {
+	return func(time.Time) (pipeline.SaleChange, error) { return change, nil }
 }
 
 // change makes one change and shows the sale after it. What is changed may depend on Redis' clock.
 func (a *app) change(id, done string, change func(now time.Time) (pipeline.SaleChange, error)) error {
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	now, err := s.now(a.ctx)
-	if err != nil {
-		return err
-	}
-	what, err := change(now)
-	if err != nil {
-		return err
-	}
-	sale, err := a.publisher(s).Change(a.ctx, id, actor(), what)
-	if err != nil {
-		return unknownSale(err)
-	}
-	return a.printSale(s, sale, done)
+	return a.withStores(func(s *stores) error {
+		now, err := s.now(a.ctx)
+		if err != nil {
+			return err
+		}
+		what, err := change(now)
+		if err != nil {
+			return err
+		}
+		sale, err := a.publisher(s).Change(a.ctx, id, actor(), what)
+		if err != nil {
+			return unknownSale(err)
+		}
+		return a.printSale(s, sale, done)
+	})
 }
 
 func (a *app) publisher(s *stores) *pipeline.Publisher {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	"sluice/internal/process"
@@ -26,30 +27,27 @@ func (c *saleCreate) Run(a *app) error {
 	if _, err := c.sale(time.Now()); err != nil {
 		return err
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	now, err := s.now(a.ctx)
-	if err != nil {
-		return err
-	}
-	sale, err := c.sale(now)
-	if err != nil {
-		return err
-	}
-	if err := s.fixPartitions(a.ctx); err != nil {
-		return err
-	}
-	if err := pipeline.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
-		return err
-	}
-	sale.CreatedBy = actor()
-	if err := a.publisher(s).Create(a.ctx, sale); err != nil {
-		return advise(err, pipeline.KindConflict, "choose another --id")
-	}
-	return a.printSale(s, sale, "created")
+	return a.withStores(func(s *stores) error {
+		now, err := s.now(a.ctx)
+		if err != nil {
+			return err
+		}
+		sale, err := c.sale(now)
+		if err != nil {
+			return err
+		}
+		if err := s.fixPartitions(a.ctx); err != nil {
+			return err
+		}
+		if err := pipeline.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
+			return err
+		}
+		sale.CreatedBy = actor()
+		if err := a.publisher(s).Create(a.ctx, sale); err != nil {
+			return advise(err, pipeline.KindConflict, "choose another --id")
+		}
+		return a.printSale(s, sale, "created")
+	})
 }
 
 func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
@@ -62,12 +60,9 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 		return nil, err
 	}
 	sale := &pipeline.Sale{
-		ID: c.ID, Title: c.Title, Total: c.Stock, MaxQuantity: c.MaxQuantity,
+		ID: c.ID, Title: cmp.Or(c.Title, c.ID), Total: c.Stock, MaxQuantity: c.MaxQuantity,
 		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow, Waitlist: c.Waitlist,
 		UnitPrice: c.Price, Currency: c.Currency,
-	}
-	if sale.Title == "" {
-		sale.Title = c.ID
 	}
 	return sale, sale.Validate()
 }

@@ -30,16 +30,30 @@ type stores struct {
 	keys     pipeline.Keys
 }
 
-// open connects to both servers and finds out how many partitions the installation has.
-func (a *app) open() (*stores, error) {
-	return a.openWith(func(s *stores) error {
+// withStores does work on both servers, once it is known how many partitions the installation has.
+func (a *app) withStores(work func(*stores) error) error {
+	return a.connected(func(s *stores) error {
 		if err := s.connectPostgres(a.ctx); err != nil {
 			return err
 		}
 		if err := s.findPartitions(a.ctx, a.settings.partitionsGiven()); err != nil {
 			return err
 		}
-		return s.checkInstallation(a.ctx)
+		if err := s.checkInstallation(a.ctx); err != nil {
+			return err
+		}
+		return work(s)
+	})
+}
+
+// withSale does work on one sale, as Postgres defines it.
+func (a *app) withSale(id string, work func(*stores, *pipeline.Sale) error) error {
+	return a.withStores(func(s *stores) error {
+		sale, err := s.postgres.Sale(a.ctx, id)
+		if err != nil {
+			return unknownSale(err)
+		}
+		return work(s, sale)
 	})
 }
 
@@ -52,33 +66,33 @@ func (s *stores) checkInstallation(ctx context.Context) error {
 	return pipeline.CheckInstallation(ctx, s.redis, s.keys, s.cfg.Partitions, id)
 }
 
-// openRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of
+// withRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of
 // partitions is the setting, or its default.
-func (a *app) openRedis() (*stores, error) {
-	return a.openWith(func(s *stores) error {
+func (a *app) withRedis(work func(*stores) error) error {
+	return a.connected(func(s *stores) error {
 		err := s.findPartitions(a.ctx, a.settings.partitionsGiven())
-		if pipeline.KindOf(err) != pipeline.KindUnavailable {
+		switch {
+		case pipeline.KindOf(err) == pipeline.KindUnavailable:
+			sayf(a.err, "sluice: %s; looking at %d partitions", sentence(err), s.cfg.Partitions)
+		case err != nil:
 			return err
 		}
-		sayf(a.err, "sluice: %s; looking at %d partitions", sentence(err), s.cfg.Partitions)
-		return nil
+		return work(s)
 	})
 }
 
-func (a *app) openWith(more func(*stores) error) (*stores, error) {
+// connected does work with a connection to Redis, and closes afterwards whatever is open.
+func (a *app) connected(work func(*stores) error) error {
 	cfg, err := a.settings.load(commandDefaults())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s := &stores{cfg: cfg, keys: pipeline.DefaultKeys}
-	if err = s.connectRedis(a.ctx); err == nil {
-		err = more(s)
+	defer s.close()
+	if err := s.connectRedis(a.ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	return work(s)
 }
 
 func (s *stores) connectRedis(ctx context.Context) (err error) {

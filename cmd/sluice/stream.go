@@ -29,18 +29,16 @@ type groupView struct {
 
 // Run lists the streams.
 func (c *streamCmd) Run(a *app) error {
-	s, err := a.openRedis()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	views, err := s.streams(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
+	return a.withRedis(func(s *stores) error {
+		views, err := s.streams(a.ctx)
+		if err != nil {
+			return err
+		}
+		return printList(a, views, streamTable(views), "No partitions.")
+	})
+}
+
+func streamTable(views []streamView) *table.Table {
 	t := table.New("PARTITION", ">LENGTH", "GROUP", ">LAG", ">PENDING", ">CONSUMERS", "LAST DELIVERED")
 	var length, pending int64
 	for _, v := range views {
@@ -54,7 +52,7 @@ func (c *streamCmd) Run(a *app) error {
 		}
 	}
 	t.Row("all", length, "", "", pending, "", "")
-	return t.Write(a.out, "")
+	return t
 }
 
 // streams asks for everything in two round trips.

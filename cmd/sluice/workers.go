@@ -30,22 +30,20 @@ type workerView struct {
 
 // Run lists the workers.
 func (c *workersCmd) Run(a *app) error {
-	s, err := a.openRedis()
-	if err != nil {
+	return a.withRedis(func(s *stores) error {
+		views, err := s.workers(a.ctx)
+		if err != nil {
+			return err
+		}
+		err = printList(a, views, workerTable(views), "No worker has joined yet; start one: orders wait in the stream until then.")
+		if !a.json {
+			adviseOnDead(a, views)
+		}
 		return err
-	}
-	defer s.close()
-	views, err := s.workers(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "No worker has joined yet; start one: orders wait in the stream until then.")
-		return nil
-	}
+	})
+}
+
+func workerTable(views []workerView) *table.Table {
 	t := table.New("WORKER", "STATE", ">PENDING", ">PARTITIONS", "STARTED", "IDLE")
 	for _, v := range views {
 		started, idle := "?", "had no order yet"
@@ -57,16 +55,12 @@ func (c *workersCmd) Run(a *app) error {
 		}
 		t.Row(v.Name, aliveText(v.Alive), v.Pending, v.Partitions, started, idle)
 	}
-	if err := t.Write(a.out, ""); err != nil {
-		return err
-	}
-	adviseOnDead(a, views)
-	return nil
+	return t
 }
 
 func adviseOnDead(a *app, views []workerView) {
 	var dead, alive int
-	var orders int64
+	var orders int64 // of dead workers
 	for _, v := range views {
 		if v.Alive {
 			alive++
