@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,6 +107,51 @@ func brief(next echo.HandlerFunc) echo.HandlerFunc {
 		c.SetRequest(c.Request().WithContext(ctx))
 		return next(c)
 	}
+}
+
+// idParam is the number that the path names. What is no number names nothing.
+func idParam(c echo.Context, unknown problemCode, what string) (int64, error) {
+	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
+	if err != nil {
+		return 0, newProblem(unknown, "no "+what+" has this id: ids are numbers")
+	}
+	return id, nil
+}
+
+// readCommand reads what every command of an operator has: who gives it, and the fields of its body. It returns the names of
+// those that were there.
+func readCommand(c echo.Context, fields map[string]any) (who string, given map[string]bool, err error) {
+	if who, err = actor(c.Request().Header); err != nil {
+		return "", nil, err
+	}
+	given, err = readFields(c, fields)
+	return who, given, err
+}
+
+// commandOn runs a command on the one thing that the path names.
+func commandOn[T any](
+	c echo.Context, idOf func(echo.Context) (int64, error), fields map[string]any,
+	run func(ctx context.Context, actor string, id int64) (T, error),
+) (result T, err error) {
+	id, err := idOf(c)
+	if err != nil {
+		return result, err
+	}
+	who, _, err := readCommand(c, fields)
+	if err != nil {
+		return result, err
+	}
+	return run(c.Request().Context(), who, id)
+}
+
+// sendPage answers with a page of a list; next_after is null on the last one.
+func sendPage[V any](c echo.Context, name string, views []V, limit int, id func(*V) string) error {
+	var next *string
+	if n := len(views); n == limit {
+		last := id(&views[n-1])
+		next = &last
+	}
+	return sendJSON(c, http.StatusOK, map[string]any{name: views, "next_after": next})
 }
 
 // open reports whether a path needs no token.

@@ -32,12 +32,9 @@ func (a *admin) repair(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
 	var apply bool
-	if _, err := readFields(c, map[string]any{"apply": &apply}); err != nil {
+	who, _, err := readCommand(c, map[string]any{"apply": &apply})
+	if err != nil {
 		return err
 	}
 	report, err := a.Repairer.Repair(c.Request().Context(), id, who, apply)

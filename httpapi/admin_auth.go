@@ -20,7 +20,6 @@ const (
 // authenticate lets in whoever has the token, before anything else is told: not even which paths exist.
 func (a *admin) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		c.Response().Header()[headerCacheControl] = noStore
 		if !open(c.Request().URL.Path) {
 			if err := a.checkToken(c.Request().Header); err != nil {
 				return err

@@ -34,13 +34,9 @@ func (a *admin) listEndpoints(c echo.Context) error {
 }
 
 func (a *admin) addEndpoint(c echo.Context) error {
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
 	var url string
 	var types []string
-	given, err := readFields(c, map[string]any{"url": &url, "types": &types})
+	who, given, err := readCommand(c, map[string]any{"url": &url, "types": &types})
 	if err != nil {
 		return err
 	}
@@ -66,31 +62,23 @@ func (a *admin) showEndpoint(c echo.Context) error {
 
 func (a *admin) enableEndpoint(c echo.Context) error {
 	var skip bool
-	return a.changeEndpoint(c, map[string]any{"skip_next": &skip}, func(ctx context.Context, who string, id int64) (webhook.Endpoint, error) {
+	e, err := commandOn(c, endpointID, map[string]any{"skip_next": &skip}, func(ctx context.Context, who string, id int64) (webhook.Endpoint, error) {
 		return a.Endpoints.EnableEndpoint(ctx, who, id, skip)
 	})
+	return sendEndpoint(c, &e, err)
 }
 
 func (a *admin) disableEndpoint(c echo.Context) error {
-	return a.changeEndpoint(c, nil, a.Endpoints.DisableEndpoint)
-}
-
-func (a *admin) changeEndpoint(
-	c echo.Context, fields map[string]any, change func(ctx context.Context, actor string, id int64) (webhook.Endpoint, error),
-) error {
-	id, who, err := endpointAndActor(c)
-	if err != nil {
-		return err
-	}
-	if _, err := readFields(c, fields); err != nil {
-		return err
-	}
-	e, err := change(c.Request().Context(), who, id)
+	e, err := commandOn(c, endpointID, nil, a.Endpoints.DisableEndpoint)
 	return sendEndpoint(c, &e, err)
 }
 
 func (a *admin) removeEndpoint(c echo.Context) error {
-	id, who, err := endpointAndActor(c)
+	id, err := endpointID(c)
+	if err != nil {
+		return err
+	}
+	who, err := actor(c.Request().Header)
 	if err != nil {
 		return err
 	}
@@ -123,20 +111,4 @@ func sendEndpoint(c echo.Context, e *webhook.Endpoint, err error) error {
 	return sendJSON(c, http.StatusOK, view.NewEndpoint(e))
 }
 
-func endpointAndActor(c echo.Context) (int64, string, error) {
-	id, err := endpointID(c)
-	if err != nil {
-		return 0, "", err
-	}
-	who, err := actor(c.Request().Header)
-	return id, who, err
-}
-
-// endpointID is the endpoint that the path names. What is no number names none.
-func endpointID(c echo.Context) (int64, error) {
-	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
-	if err != nil {
-		return 0, newProblem(codeUnknownEndpoint, "no endpoint has this id: ids are numbers")
-	}
-	return id, nil
-}
+func endpointID(c echo.Context) (int64, error) { return idParam(c, codeUnknownEndpoint, "endpoint") }

@@ -1,9 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"math"
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -31,14 +31,7 @@ func (a *admin) listLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list := struct {
-		DeadLetters []view.Letter `json:"dead_letters"`
-		NextAfter   *string       `json:"next_after"` // for the next page; null on the last one
-	}{DeadLetters: view.NewLetters(letters)}
-	if n := len(letters); n == filter.Limit {
-		list.NextAfter = &list.DeadLetters[n-1].ID
-	}
-	return sendJSON(c, http.StatusOK, list)
+	return sendPage(c, "dead_letters", view.NewLetters(letters), filter.Limit, func(v *view.Letter) string { return v.ID })
 }
 
 func (a *admin) showLetter(c echo.Context) error {
@@ -51,28 +44,18 @@ func (a *admin) showLetter(c echo.Context) error {
 }
 
 func (a *admin) replay(c echo.Context) error {
-	id, who, err := letterAndActor(c)
-	if err != nil {
-		return err
-	}
 	var set map[string]string
-	if _, err := readFields(c, map[string]any{"set": &set}); err != nil {
-		return err
-	}
-	letter, err := a.Replayer.Replay(c.Request().Context(), id, who, set)
+	letter, err := commandOn(c, letterID, map[string]any{"set": &set}, func(ctx context.Context, who string, id int64) (pipeline.Letter, error) {
+		return a.Replayer.Replay(ctx, id, who, set)
+	})
 	return sendLetter(c, &letter, err)
 }
 
 func (a *admin) discard(c echo.Context) error {
-	id, who, err := letterAndActor(c)
-	if err != nil {
-		return err
-	}
 	var note string
-	if _, err := readFields(c, map[string]any{"note": &note}); err != nil {
-		return err
-	}
-	letter, err := a.Replayer.Discard(c.Request().Context(), id, who, note)
+	letter, err := commandOn(c, letterID, map[string]any{"note": &note}, func(ctx context.Context, who string, id int64) (pipeline.Letter, error) {
+		return a.Replayer.Discard(ctx, id, who, note)
+	})
 	return sendLetter(c, &letter, err)
 }
 
@@ -83,20 +66,4 @@ func sendLetter(c echo.Context, letter *pipeline.Letter, err error) error {
 	return sendJSON(c, http.StatusOK, view.NewLetter(letter))
 }
 
-func letterAndActor(c echo.Context) (int64, string, error) {
-	id, err := letterID(c)
-	if err != nil {
-		return 0, "", err
-	}
-	who, err := actor(c.Request().Header)
-	return id, who, err
-}
-
-// letterID is the letter that the path names. What is no number names none.
-func letterID(c echo.Context) (int64, error) {
-	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
-	if err != nil {
-		return 0, newProblem(codeUnknownDeadLetter, "no dead letter has this id: ids are numbers")
-	}
-	return id, nil
-}
+func letterID(c echo.Context) (int64, error) { return idParam(c, codeUnknownDeadLetter, "dead letter") }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"math"
-	"net/http"
 	"slices"
 
 	"github.com/labstack/echo/v4"
@@ -34,12 +33,5 @@ func (a *admin) listPayments(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list := struct {
-		Payments  []view.Payment `json:"payments"`
-		NextAfter *string        `json:"next_after"` // for the next page; null on the last one
-	}{Payments: view.NewPayments(payments)}
-	if n := len(payments); n == filter.Limit {
-		list.NextAfter = &list.Payments[n-1].ID
-	}
-	return sendJSON(c, http.StatusOK, list)
+	return sendPage(c, "payments", view.NewPayments(payments), filter.Limit, func(v *view.Payment) string { return v.ID })
 }

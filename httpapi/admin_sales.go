@@ -34,14 +34,7 @@ func (a *admin) listSales(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list := struct {
-		Sales     []view.Sale `json:"sales"`
-		NextAfter *string     `json:"next_after"` // for the next page; null on the last one
-	}{Sales: a.views(c.Request().Context(), sales)}
-	if n := len(sales); n == filter.Limit {
-		list.NextAfter = &list.Sales[n-1].ID
-	}
-	return sendJSON(c, http.StatusOK, list)
+	return sendPage(c, "sales", a.views(c.Request().Context(), sales), filter.Limit, func(v *view.Sale) string { return v.ID })
 }
 
 // views shows a Redis that does not answer like one that does not hold the sales: the definitions are worth showing.
@@ -84,15 +77,10 @@ func (a *admin) sendSale(c echo.Context, status int, sale *pipeline.Sale) error 
 }
 
 func (a *admin) createSale(c echo.Context) error {
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
 	sale, err := a.readSale(c)
 	if err != nil {
 		return err
 	}
-	sale.CreatedBy = who
 	ctx := c.Request().Context()
 	if err := a.Publisher.Create(ctx, sale); err != nil {
 		return err
@@ -107,7 +95,7 @@ func (a *admin) createSale(c echo.Context) error {
 func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	sale := &pipeline.Sale{MaxQuantity: defaultMaxQuantity, OpensAt: a.Now()}
 	payment := int64(defaultPaymentWindow / time.Second)
-	given, err := readFields(c, map[string]any{
+	who, given, err := readCommand(c, map[string]any{
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
 		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
 		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist,
@@ -133,7 +121,7 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	if !given["closes_at"] {
 		sale.ClosesAt = sale.OpensAt.Add(defaultWindow)
 	}
-	sale.PaymentWindow = time.Duration(payment) * time.Second
+	sale.PaymentWindow, sale.CreatedBy = time.Duration(payment)*time.Second, who
 	return sale, sale.Validate()
 }
 
@@ -177,11 +165,7 @@ func (a *admin) change(c echo.Context, fields map[string]any, what func(given ma
 	if err != nil {
 		return err
 	}
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
-	given, err := readFields(c, fields)
+	who, given, err := readCommand(c, fields)
 	if err != nil {
 		return err
 	}

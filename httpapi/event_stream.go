@@ -65,7 +65,6 @@ func (s *Streams) begin(c echo.Context, watch *pipeline.Watch, order pipeline.Or
 // streamHeader adds what makes an answer a stream that nobody on its way holds back.
 func streamHeader(h http.Header) http.Header {
 	h[headerContentType] = eventStream
-	h[headerCacheControl] = noStore
 	h["X-Accel-Buffering"] = unbuffered // what proxies of the nginx family go by
 	return h
 }

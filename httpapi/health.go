@@ -47,7 +47,6 @@ type readiness struct {
 
 // health says that the process answers. It asks no store: restarting the process would not mend one.
 func (a *api) health(c echo.Context) error {
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, http.StatusOK, map[string]string{"status": "ok"})
 }
 
@@ -59,12 +58,10 @@ func (a *api) ready(c echo.Context) error {
 		status = http.StatusServiceUnavailable
 		c.Response().Header()[headerRetryAfter] = oneSecond
 	}
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, status, view)
 }
 
 func (a *api) version(c echo.Context) error {
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, http.StatusOK, a.Version)
 }
 

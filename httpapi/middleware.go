@@ -76,8 +76,10 @@ func (v *envelope) refuse(c echo.Context, err error) *problem {
 	return p
 }
 
-// secure sets the headers that keep a browser from doing more with an answer than showing it.
+// secure sets the headers that keep a browser from doing more with an answer than showing it, and caches from keeping it; a
+// handler whose answer may be kept says so itself.
 func secure(h http.Header) {
+	h[headerCacheControl] = noStore
 	h["X-Content-Type-Options"] = noSniff
 	h["Content-Security-Policy"] = showNothing
 	h["Referrer-Policy"] = noReferrer

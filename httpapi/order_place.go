@@ -107,7 +107,6 @@ func sendReceipt(c echo.Context, r *pipeline.Receipt) error {
 	h := c.Response().Header()
 	h[headerLocation] = []string{orderPath(r.SaleID, r.OrderID)}
 	h[headerRetryAfter] = oneSecond
-	h[headerCacheControl] = noStore
 	return sendJSON(c, http.StatusAccepted, viewReceipt(r))
 }
 

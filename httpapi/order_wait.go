@@ -88,6 +88,5 @@ func sendStored(c echo.Context, o *pipeline.Order) error {
 	}
 	h := c.Response().Header()
 	h[headerLocation] = []string{location}
-	h[headerCacheControl] = noStore
 	return send(c, http.StatusCreated, jsonType, body)
 }

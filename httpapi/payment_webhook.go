@@ -145,7 +145,6 @@ func sendPayment(c echo.Context, p *pipeline.Payment) error {
 	if p.Outcome == pipeline.PaymentWaiting {
 		status = http.StatusAccepted
 	}
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, status, paymentView{
 		Outcome: string(p.Outcome), Reason: string(p.Reason), Detail: p.Detail, PaymentID: p.PaymentID, SaleID: p.SaleID,
 		OrderID: p.OrderID, OrderStatus: string(p.OrderStatus),

@@ -14,7 +14,7 @@ import (
 
 const waitlistRoute = "/v1/sales/:sale/waitlist"
 
-// waitingView is how a buyer stands who has joined a waitlist.
+// waitingView is a buyer's entry in a waitlist.
 type waitingView struct {
 	SaleID   string `json:"sale_id"`
 	OrderID  string `json:"order_id"` // of the order that is made when the turn comes
@@ -53,7 +53,6 @@ func (a *api) joinWaitlist(c echo.Context) error {
 	}
 	h := c.Response().Header()
 	h[headerLocation] = []string{waitlistPath(sale.ID)}
-	h[headerCacheControl] = noStore
 	return sendJSON(c, http.StatusAccepted, viewWaiting(&d.Stay, d.Position, false))
 }
 
@@ -102,7 +101,6 @@ func (a *api) showWaitlist(c echo.Context) error {
 		return notFound(err, codeNotWaiting)
 	}
 	h := c.Response().Header()
-	h[headerCacheControl] = noStore
 	if mine.Ordered {
 		h[headerLocation] = []string{orderPath(sale.ID, mine.Stay.OrderID)}
 	}
