@@ -23,7 +23,7 @@ type operatorStore interface {
 	Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error)
 }
 
-// AdminDeps is what the admin side works with. All but the last three are required.
+// AdminDeps is what the admin side works with. The last three are optional.
 type AdminDeps struct {
 	Store     operatorStore // *db.Store; an interface because handlers know nothing of package db
 	Replayer  *pipeline.Replayer
@@ -34,7 +34,7 @@ type AdminDeps struct {
 	Endpoints *webhook.Desk
 	Log       *slog.Logger
 
-	Token   string                // ADMIN_TOKEN; empty lets nobody in
+	Token   string                // ADMIN_TOKEN; while it is empty every call is refused
 	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
 	Now     func() time.Time      // nil: time.Now
 }
@@ -42,8 +42,8 @@ type AdminDeps struct {
 const (
 	// adminTimeout bounds a request's work in its stores: a replay asks them some ten times, one after the other.
 	adminTimeout = 8 * time.Second
-	// auditTimeout is longer: an audit, and a repair with its two, takes as long as it needs to see the sale undisturbed, and tells what it saw until
-	// then. It is below the write timeout of the server that the handler is mounted on.
+	// auditTimeout is longer: an audit, and a repair with its two, takes as long as it needs to see the sale undisturbed, and
+	// then reports what it saw. It is below the write timeout of the server that the handler is mounted on.
 	auditTimeout = 25 * time.Second
 )
 
@@ -52,8 +52,8 @@ const adminRoot = "/admin/v1/"
 
 type admin struct{ AdminDeps }
 
-// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to whoever has the token, and the explanations of
-// its problems, /problems/…, to anybody. It panics when a required dependency is missing.
+// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token, and the explanations of
+// its problems, /problems/…, to all. It panics when a required dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil || d.Repairer == nil ||
 		d.Endpoints == nil || d.Log == nil {
@@ -63,9 +63,9 @@ func NewAdmin(d AdminDeps) http.Handler {
 		d.Now = time.Now
 	}
 	a := &admin{d}
-	around := envelope{log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout}
+	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout}
 	e := newEcho()
-	e.Use(around.wrap, a.authenticate)
+	e.Use(common.wrap, a.authenticate)
 	a.route(e)
 	a.routeEndpoints(e)
 	return e
@@ -99,7 +99,7 @@ func (a *admin) route(e *echo.Echo) {
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/problems/:code", explainProblem)
 }
 
-// brief bounds what does not take as long as an audit may.
+// brief bounds a handler that needs less time than an audit.
 func brief(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), adminTimeout)
@@ -154,5 +154,5 @@ func sendPage[V any](c echo.Context, name string, views []V, limit int, id func(
 	return sendJSON(c, http.StatusOK, map[string]any{name: views, "next_after": next})
 }
 
-// open reports whether a path needs no token.
-func open(path string) bool { return strings.HasPrefix(path, "/problems/") }
+// isOpen reports whether a path needs no token.
+func isOpen(path string) bool { return strings.HasPrefix(path, "/problems/") }

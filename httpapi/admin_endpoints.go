@@ -88,7 +88,7 @@ func (a *admin) removeEndpoint(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// testEndpoint answers with how the delivery went; that it failed is no error.
+// testEndpoint answers with the result of the delivery; a failed one is no error.
 func (a *admin) testEndpoint(c echo.Context) error {
 	id, err := endpointID(c)
 	if err != nil {

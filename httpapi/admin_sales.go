@@ -11,7 +11,7 @@ import (
 	"sluice/pipeline"
 )
 
-// What a new sale has unless the request says otherwise; sluice sale create has the same.
+// The defaults of a new sale; sluice sale create has the same.
 const (
 	defaultMaxQuantity   = 1
 	defaultWindow        = time.Hour
@@ -37,7 +37,7 @@ func (a *admin) listSales(c echo.Context) error {
 	return sendPage(c, "sales", a.views(c.Request().Context(), sales), filter.Limit, func(v *view.Sale) string { return v.ID })
 }
 
-// views shows a Redis that does not answer like one that does not hold the sales: the definitions are worth showing.
+// views leaves out the stock where Redis does not answer or has no such sale: the definitions are worth showing.
 func (a *admin) views(ctx context.Context, sales []*pipeline.Sale) []view.Sale {
 	ctx, cancel := context.WithTimeout(ctx, listedStockTimeout)
 	defer cancel()
@@ -47,7 +47,7 @@ func (a *admin) views(ctx context.Context, sales []*pipeline.Sale) []view.Sale {
 		if units, err := a.Stock.Fresh(ctx, sale); err == nil {
 			remaining = &units
 		} else if pipeline.KindOf(err) == pipeline.KindUnavailable {
-			cancel() // the other sales would wait for the same silence
+			cancel() // the other sales would only wait in vain as well
 		}
 		views[i] = view.NewSale(sale, a.Now(), remaining)
 	}

@@ -7,14 +7,14 @@ import (
 	"sluice/pipeline"
 )
 
-// authenticator tells who the buyer is. It returns a valid user id (see pipeline.ValidateUserID), or one of these
-// errors: *unauthenticated (401), fieldError (400), a *pipeline.Error (KindUnavailable: what proves identities can't be
-// reached, 503). It may be called from many goroutines at once.
+// authenticator identifies the buyer. It returns a valid user id (see pipeline.ValidateUserID), or one of these
+// errors: *unauthenticated (401), fieldError (400), a *pipeline.Error (KindUnavailable: the keys or
+// the service that prove identities can't be reached, 503). It may be called from many goroutines at once.
 type authenticator interface {
 	Authenticate(r *http.Request) (userID string, err error)
 }
 
-// unauthenticated says that a request does not prove who sent it, and how it could.
+// unauthenticated is the error about a request that does not prove who sent it, with how it could.
 type unauthenticated struct {
 	Challenge string // the WWW-Authenticate header (RFC 9110, section 11.6.1)
 	Detail    string // for the client
@@ -25,8 +25,8 @@ func (e *unauthenticated) Error() string { return "unauthenticated: " + e.Detail
 // userHeader names the buyer in DevAuth.
 const userHeader = "X-User-Id"
 
-// DevAuth believes the header X-User-Id. It proves nothing: it is for development, tests, and networks where something
-// in front has done the proving.
+// DevAuth believes the header X-User-Id. It proves nothing: it is for development, tests, and networks where a proxy
+// in front has authenticated the buyer.
 type DevAuth struct{}
 
 // Authenticate returns the header's value. A missing or empty one is *unauthenticated, an impossible one a fieldError.

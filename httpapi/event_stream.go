@@ -16,10 +16,10 @@ import (
 
 const (
 	defaultHeartbeat = 15 * time.Second // below every usual limit on idle connections
-	// streamLimit ends a stream that has lasted so long; its client comes back, and says again who it is.
+	// streamLimit is the longest that a stream lasts; its client comes back, and is authenticated again.
 	streamLimit = time.Hour
-	// eventTimeout is how long one write may take until its client counts as gone. A few hundred bytes wait for nothing
-	// but a network that has stopped.
+	// eventTimeout is how long one write may take until its client counts as gone. A few hundred bytes take
+	// that long only on a network that has stopped.
 	eventTimeout = 10 * time.Second
 	// eventRetryMS is how long a client waits before it comes back.
 	eventRetryMS = 1000
@@ -32,8 +32,8 @@ var (
 )
 
 // Streams is the streams of events that are open. They take their connections over from the server, because what it keeps
-// for each request under way (buffers, two goroutines with deep stacks) is four times what a stream needs. So the server
-// does not wait for them at its end: Wait does. They end when the hub does that tells them. The zero value is ready.
+// for each request in progress (buffers, two goroutines with deep stacks) is four times what a stream needs. So the server
+// does not wait for them when it shuts down: Wait does. They end when their hub ends. The zero value is ready.
 type Streams struct{ running sync.WaitGroup }
 
 // Wait returns when no stream is open any more. The server must have stopped before, so that none begins.
@@ -43,7 +43,7 @@ func (s *Streams) Wait() { s.running.Wait() }
 type stream struct {
 	conn      net.Conn
 	watch     *pipeline.Watch
-	order     pipeline.Order // as it was told last
+	order     pipeline.Order // as it was last sent
 	heartbeat time.Duration
 }
 
@@ -62,16 +62,16 @@ func (s *Streams) begin(c echo.Context, watch *pipeline.Watch, order pipeline.Or
 	return nil
 }
 
-// streamHeader adds what makes an answer a stream that nobody on its way holds back.
+// streamHeader adds what makes an answer a stream that no proxy buffers.
 func streamHeader(h http.Header) http.Header {
 	h[headerContentType] = eventStream
 	h["X-Accel-Buffering"] = unbuffered // what proxies of the nginx family go by
 	return h
 }
 
-// head is the first that is sent: the answer's own head and, unless the client has seen it, the order as it is. A client that
-// has seen what we do not know (Postgres was restored from a backup) is told what is. Without a length the answer ends with
-// its connection.
+// head is sent first: the answer's own head and, unless the client has seen it, the order as it is. A client that
+// has seen a version that we do not know (Postgres was restored from a backup) gets the current one. Without a length the
+// answer ends with its connection.
 func (s *stream) head(header http.Header, seen int) []byte {
 	header["Connection"] = closing
 	header["Date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
@@ -103,7 +103,7 @@ func (s *stream) run(head []byte) {
 				return
 			}
 			if newer.Version <= s.order.Version {
-				continue // the look at the beginning was ahead of the watch
+				continue // the order read at the beginning was ahead of the watch
 			}
 			s.order = newer
 			if !s.write(s.event()) {
@@ -122,7 +122,7 @@ func (s *stream) run(head []byte) {
 
 var heartbeat = []byte(":\n\n")
 
-// event is the order's status as an event. JSON has no line breaks, so one data line holds it.
+// event is the order's status as an event. JSON has no line breaks, so it fits one data line.
 func (s *stream) event() []byte {
 	body, err := json.Marshal(viewOrder(&s.order))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // readFields reads a JSON object into the fields that it may have, by name, and returns the names that were there. No body
-// is an empty object. A field that is unknown, there twice or null is refused: it would mean something else than was meant.
+// is an empty object. A field that is unknown, there twice or null is refused: it would mean something other than intended.
 // A field's type is that of what its value goes into: *string, *int, *int64, *bool, *time.Time (RFC 3339), *[]string, *map[string]string.
 // Errors: fieldError, *problem.
 func readFields(c echo.Context, into map[string]any) (map[string]bool, error) {

@@ -11,23 +11,23 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// clientGone is the status under which an answer that nobody waited for is logged and counted: the server is not to
-// blame for it.
+// clientGone is the status under which a request is logged and counted whose client left before the answer: it is no fault
+// of the server.
 const clientGone = 499
 
-// envelope is what every request of a side gets, whatever handles it.
-type envelope struct {
+// middleware is what every request of a side passes through, whatever its handler.
+type middleware struct {
 	log       *slog.Logger
 	durations durations
 	timeout   time.Duration // of the request's work in its stores
 	logOrders bool          // see Deps.LogOrders
 
-	// waits tells which requests are meant to last longer than timeout, and bound themselves; nil: none.
+	// waits reports which requests are meant to last longer than timeout, and bound themselves; nil: none.
 	waits func(echo.Context) bool
 }
 
-// wrap is the one middleware. It is one function rather than a chain, because echo builds the chain anew for each request.
-func (v *envelope) wrap(next echo.HandlerFunc) echo.HandlerFunc {
+// wrap is one function rather than a chain of middlewares, because echo builds the chain again for each request.
+func (v *middleware) wrap(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		began := time.Now()
 		assignRequestID(c)
@@ -50,7 +50,7 @@ func (v *envelope) wrap(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // protect turns a panic into an error with a stack, so that one broken request harms no other.
-func (v *envelope) protect(c echo.Context, next echo.HandlerFunc) (err error) {
+func (v *middleware) protect(c echo.Context, next echo.HandlerFunc) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -64,10 +64,10 @@ func (v *envelope) protect(c echo.Context, next echo.HandlerFunc) (err error) {
 	return next(c)
 }
 
-// refuse answers with the problem that stands for an error, and returns it.
-func (v *envelope) refuse(c echo.Context, err error) *problem {
+// refuse answers with the problem for an error, and returns it.
+func (v *middleware) refuse(c echo.Context, err error) *problem {
 	if c.Response().Committed {
-		// Part of an answer is out: only a broken connection can tell the client that it is not whole.
+		// Part of an answer is sent: only a broken connection can show the client that it is incomplete.
 		v.log.Error("answer broken off", "request_id", requestID(c), "error", err)
 		panic(http.ErrAbortHandler)
 	}
@@ -91,9 +91,9 @@ var (
 	noReferrer  = []string{"no-referrer"}
 )
 
-// observe counts and logs an answer. The log holds no user id and nothing of a body: of a problem it has the code, and
-// the cause where there is one, but not the detail, which quotes the client.
-func (v *envelope) observe(c echo.Context, request *http.Request, took time.Duration, refused *problem) {
+// observe counts and logs an answer. The log contains no user id and nothing of a body: of a problem it has the code, and the
+// cause where there is one, but not the detail, which quotes the client.
+func (v *middleware) observe(c echo.Context, request *http.Request, took time.Duration, refused *problem) {
 	status := c.Response().Status
 	if request.Context().Err() != nil {
 		status = clientGone
@@ -120,19 +120,19 @@ func (v *envelope) observe(c echo.Context, request *http.Request, took time.Dura
 	v.log.LogAttrs(ctx, level, "request", attrs...)
 }
 
-// level says how loud an answer is. A flood's usual answers are quiet unless asked for; the metrics count them all.
-func (v *envelope) level(path, method string, status int) slog.Level {
+// level is the log level of an answer. The usual answers to orders are at debug unless asked for; the metrics count them all.
+func (v *middleware) level(path, method string, status int) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case path == ordersRoute && method == http.MethodPost && !v.logOrders && usualInFlood(status):
+	case path == ordersRoute && method == http.MethodPost && !v.logOrders && usualForOrders(status):
 		return slog.LevelDebug
 	default:
 		return slog.LevelInfo
 	}
 }
 
-func usualInFlood(status int) bool {
+func usualForOrders(status int) bool {
 	switch status {
 	case http.StatusAccepted, http.StatusConflict, http.StatusServiceUnavailable, clientGone:
 		return true

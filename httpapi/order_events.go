@@ -22,8 +22,8 @@ const (
 )
 
 // streamOrder answers GET …/orders/{order}/events: the order's status now, and every newer one as it comes, until a final
-// one. Whoever comes back with a Last-Event-ID gets only what is newer, and 204, which ends it for good, once there will be
-// nothing newer.
+// one. A client that comes back with a Last-Event-ID gets only what is newer, and 204, which ends the stream for good, once
+// there will be nothing newer.
 func (a *api) streamOrder(c echo.Context) error {
 	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *api) streamOrder(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	// Watch first, look then: what changes between the two is told.
+	// Watch first, then read: what changes between the two is sent.
 	watch, err := a.Push.Watch(sale.ID, orderID, 0)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func lastEventID(h http.Header) (int, error) {
 	}
 	n, err := strconv.ParseUint(values[0], 10, 16)
 	if err != nil || len(values) > 1 || n > maxEventID {
-		return 0, fieldError{"Last-Event-ID", fmt.Sprintf("it must be the id of an event of this stream, 0 to %d; leave it out to begin anew", maxEventID)}
+		return 0, fieldError{"Last-Event-ID", fmt.Sprintf("it must be the id of an event of this stream, 0 to %d; leave it out to begin again", maxEventID)}
 	}
 	return int(n), nil
 }

@@ -24,7 +24,7 @@ func (a *api) placeOrder(c echo.Context) error {
 	return sendReceipt(c, &receipt)
 }
 
-// admit reads the order and has it decided. What the request itself gets wrong is told before any store is asked.
+// admit reads the order and has it decided. An invalid request is refused before any store is asked.
 func (a *api) admit(c echo.Context) (pipeline.Receipt, error) {
 	request, err := a.readOrder(c)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
 	return pipeline.OrderRequest{UserID: userID, Quantity: quantity, IdempotencyKey: key}, err
 }
 
-// rejection turns every code that is not an accept into its problem.
+// rejection turns every result that is not an accept into its problem.
 func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	switch d.Code {
 	case lua.AdmitAlreadyOrdered:
@@ -83,7 +83,7 @@ func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 		p.MaxQuantity = d.MaxQuantity
 		return p
 	default:
-		return fmt.Errorf("admission answered with %q, which has no answer in HTTP", d.Code)
+		return fmt.Errorf("admission returned %q, which has no answer in HTTP", d.Code)
 	}
 }
 
@@ -110,7 +110,7 @@ func sendReceipt(c echo.Context, r *pipeline.Receipt) error {
 	return sendJSON(c, http.StatusAccepted, viewReceipt(r))
 }
 
-// oneSecond is when to look at a new order: workers persist within milliseconds.
+// oneSecond is when to ask for a new order: workers persist within milliseconds.
 var oneSecond = []string{"1"}
 
 // orderPath is where an order is found. Neither id needs escaping: both were checked when they were made.

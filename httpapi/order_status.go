@@ -47,7 +47,7 @@ func viewReceipt(r *pipeline.Receipt) orderView {
 	}
 }
 
-// showOrder answers the owner of an order; to everybody else the order does not exist.
+// showOrder answers the owner of an order; to other buyers the order does not exist.
 func (a *api) showOrder(c echo.Context) error {
 	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *api) showMine(c echo.Context) error {
 	return sendOrder(c, &order)
 }
 
-// buyerAndOrder returns who asks, and for which order. Neither needs a store.
+// buyerAndOrder returns the buyer, and the order that the path names. Neither needs a store.
 func (a *api) buyerAndOrder(c echo.Context) (userID, orderID string, err error) {
 	if userID, err = a.Auth.Authenticate(c.Request()); err != nil {
 		return "", "", err
@@ -93,7 +93,7 @@ func (a *api) buyerAndSale(c echo.Context) (userID string, sale *pipeline.Sale, 
 	return userID, sale, err
 }
 
-// orderParam returns the order id of the path in the form that the stores hold. What is not a UUID is no order of ours.
+// orderParam returns the order id of the path in the form that the stores use. What is not a UUID is no order of ours.
 func orderParam(c echo.Context) (string, error) {
 	if strings.Contains(c.Param("order"), "/") {
 		return "", noRoute() // echo gives the last parameter all the rest of a path

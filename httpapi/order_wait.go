@@ -14,15 +14,15 @@ import (
 // answerMargin is what an answer has to get to its client once the waiting is over.
 const answerMargin = 10 * time.Second
 
-// waits reports whether a request waits for something to happen: then its handler bounds its work in the stores, and
-// the waiting by itself.
+// waits reports whether a request waits for something to happen: then its handler itself bounds its work in the stores and
+// the waiting.
 func waits(c echo.Context) bool {
 	return c.Path() == eventsRoute || c.Path() == ordersRoute && waitPreference(c.Request().Header) > 0
 }
 
 // placeAndWait admits an order and answers once it is in Postgres (201), or, when that takes longer than the client wants to
-// wait, with the receipt (202). A client that does not wait to the end, a server that stops and one that has too many waiting
-// already change nothing about the order: it stands since it was admitted.
+// wait, with the receipt (202). The order is valid since it was admitted, also when the client does not wait to the end, the
+// server stops, or too many wait already.
 func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	began := time.Now()
 	receipt, err := bounded(c, func() (pipeline.Receipt, error) { return a.admit(c) })
@@ -31,11 +31,11 @@ func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	}
 	watch, err := a.Push.Watch(receipt.SaleID, receipt.OrderID, 0)
 	if err != nil {
-		return sendReceipt(c, &receipt) // the preference is not followed, and not said to be
+		return sendReceipt(c, &receipt) // the preference is not applied, and the answer does not claim so
 	}
 	defer watch.Close()
 	until := began.Add(wait)
-	if err := holdOpen(c, until.Add(answerMargin)); err != nil {
+	if err := extendDeadlines(c, until.Add(answerMargin)); err != nil {
 		return err
 	}
 	timer := time.NewTimer(time.Until(until))
@@ -53,7 +53,7 @@ func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	return sendReceipt(c, &receipt)
 }
 
-// bounded gives the work that a waiting request begins with the time that other requests have for all of theirs.
+// bounded runs the first part of a waiting request within the time that other requests have for all of their work.
 func bounded[T any](c echo.Context, work func() (T, error)) (T, error) {
 	request := c.Request()
 	ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
@@ -63,9 +63,9 @@ func bounded[T any](c echo.Context, work func() (T, error)) (T, error) {
 	return work()
 }
 
-// holdOpen moves this one connection's deadlines, which are made for answers that are given at once. The body is read by
-// now: what is read from here on is only whether the client is still there.
-func holdOpen(c echo.Context, until time.Time) error {
+// extendDeadlines moves this one connection's deadlines, which are made for immediate answers. The body has been read: what
+// is read from here on is only whether the client is still there.
+func extendDeadlines(c echo.Context, until time.Time) error {
 	rc := http.NewResponseController(c.Response())
 	if err := rc.SetReadDeadline(until); err != nil {
 		return err
@@ -73,7 +73,7 @@ func holdOpen(c echo.Context, until time.Time) error {
 	return rc.SetWriteDeadline(until)
 }
 
-// sendStored answers 201 with an order that was stored while its buyer waited. One that could not stand is a problem: the
+// sendStored answers 201 with an order that was stored while its buyer waited. A rejected one is a problem: the
 // buyer has no order.
 func sendStored(c echo.Context, o *pipeline.Order) error {
 	location := orderPath(o.SaleID, o.ID)

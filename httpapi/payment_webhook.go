@@ -27,8 +27,8 @@ type paymentView struct {
 	OrderStatus string `json:"order_status,omitempty"`
 }
 
-// takePayment answers POST /v1/webhooks/payments. Nothing is believed, and nothing but a counter is written, before the
-// signature of the body as it came is verified; from then on every answer but a 503 is recorded first.
+// takePayment answers POST /v1/webhooks/payments. Nothing but a counter is written before the signature of the body, as it was
+// received, is verified; from then on every answer but a 503 is recorded first.
 func (a *api) takePayment(c echo.Context) error {
 	if len(a.webhooks) == 0 {
 		return newProblem(codeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
@@ -92,13 +92,13 @@ func readPayment(body []byte) (pipeline.Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	if p.Amount == 0 && p.Currency == "" { // only an operator may leave them out; all other rules are the Cashier's
+	if p.Amount == 0 && p.Currency == "" { // only an operator may leave them out; all other rules are those of the pipeline
 		return p, fieldError{"amount", "0 minor units are no payment"}
 	}
 	return p, nil
 }
 
-// pick reads the members of an object that are wanted, each at most once, and demands those that are required.
+// pick reads the wanted members of an object, each at most once, and refuses an object without the required ones.
 func pick(field string, object []byte, into map[string]any, required ...string) error {
 	members, err := membersOf(object, notObject(field))
 	if err != nil {

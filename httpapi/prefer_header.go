@@ -16,14 +16,14 @@ const (
 const maxWait = 30 * time.Second
 
 // waitPreference reads `Prefer: wait=N` (RFC 7240): how long the client wants an answer to wait for its order to be stored, in
-// whole seconds, at most maxWait. 0 means not at all. A preference is a wish, so one that can't be read is no error: it is
-// left aside. Of several the first counts.
+// whole seconds, at most maxWait. 0 means not at all. A preference is a wish, so one that can't be read is no error, and is
+// ignored. Of several the first counts.
 func waitPreference(h http.Header) time.Duration {
 	for _, line := range h[headerPrefer] {
 		for rest, more := line, true; more; {
 			var one string
 			one, rest, more = cutUnquoted(rest, ',')
-			one, _, _ = cutUnquoted(one, ';') // its parameters mean nothing to wait
+			one, _, _ = cutUnquoted(one, ';') // wait has no parameters
 			name, value, _ := strings.Cut(one, "=")
 			if strings.EqualFold(strings.Trim(name, " \t"), "wait") {
 				return waitSeconds(strings.Trim(value, " \t"))
@@ -49,7 +49,7 @@ func cutUnquoted(s string, separator byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// waitSeconds reads the value: digits, which may be quoted. More digits than a number holds are a long wait.
+// waitSeconds reads the value: digits, which may be quoted. More digits than fit a number mean the longest wait.
 func waitSeconds(text string) time.Duration {
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' {
 		text = text[1 : len(text)-1]

@@ -10,8 +10,8 @@ import (
 	"sluice/pipeline"
 )
 
-// codeOf is the one place where the pipeline's kinds become codes. KindNotFound is not here: only the handler knows
-// whether a sale or an order was looked for.
+// codeOf maps the pipeline's kinds of errors to codes. KindNotFound is not here: only the handler knows whether a sale or an
+// order was looked for.
 var codeOf = map[pipeline.Kind]problemCode{
 	pipeline.KindInvalid:     codeInvalidRequest,
 	pipeline.KindOverloaded:  codeOverloaded,
@@ -20,7 +20,7 @@ var codeOf = map[pipeline.Kind]problemCode{
 	pipeline.KindConflict:    codeConflict,
 }
 
-// problemFor turns whatever a handler returned into an answer. Only texts written for clients get out: a cause goes to
+// problemFor turns any error that a handler returned into a problem. Only texts written for clients are sent: a cause goes to
 // the log.
 func problemFor(c echo.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
@@ -61,10 +61,10 @@ func unrouted(c echo.Context, err *echo.HTTPError) *problem {
 func noRoute() *problem { return newProblem(codeNotFound, "nothing is served at this path") }
 
 func fault(err error) *problem {
-	return newProblem(codeInternal, "the request failed by a fault of the server").because(err)
+	return newProblem(codeInternal, "the server failed to handle the request").because(err)
 }
 
-// notFound gives a KindNotFound error the code of what was looked for, and leaves other errors alone.
+// notFound gives a KindNotFound error the code of what was looked for, and returns other errors unchanged.
 func notFound(err error, code problemCode) error {
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && e.Kind == pipeline.KindNotFound {
 		return newProblem(code, e.Message)

@@ -39,25 +39,25 @@ type Deps struct {
 	Log       *slog.Logger
 
 	Payments       *pipeline.Cashier // required where there are secrets
-	WebhookSecrets []string          // that webhooks of payments are signed with; none: they are turned away
+	WebhookSecrets []string          // that webhooks of payments are signed with; none: webhooks are refused
 
 	Ready   []Check               // what /readyz asks
 	Version Version               // what /version answers
 	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
 	Now     func() time.Time      // nil: time.Now. Only what pages show depends on it; orders go by Redis' clock
 
-	// LogOrders writes the answers of a flood (orders taken, refused, or turned away) at info. Without it they are
-	// written at debug, so that a sale does not spend its time on logging; other requests are always at info.
+	// LogOrders logs the usual answers to orders (accepted, refused, overloaded) at info. Without it they are logged at
+	// debug, so that a sale does not spend its time on logging; other requests are always logged at info.
 	LogOrders bool
 
-	// Streams are where streams of events are counted, for whoever waits for their end; nil: nobody does.
+	// Streams counts the streams of events, so that a server can wait for their end; nil: none does.
 	Streams *Streams
 	// Heartbeat is how often an idle stream of events shows that it lives; default 15 s.
 	Heartbeat time.Duration
 }
 
 // requestTimeout bounds a request's work in its stores. It is above the two waits that follow each other in one request
-// (look up the sale, then admit: 2 s each) and below the server's write timeout, so that the client is always told.
+// (look up the sale, then admit: 2 s each) and below the server's write timeout, so that the client always gets an answer.
 const requestTimeout = 5 * time.Second
 
 type api struct {
@@ -66,8 +66,8 @@ type api struct {
 	webhooks  webhookKeys
 }
 
-// New returns the handler of the public side. It panics when a required dependency is missing: a mistake of the program,
-// not of its surroundings.
+// New returns the handler of the public side. It panics when a required dependency is missing, which is a mistake in
+// the program, not in its environment.
 func New(d Deps) http.Handler {
 	if d.Admission == nil || d.Sales == nil || d.Stock == nil || d.Orders == nil || d.Cancel == nil || d.Push == nil || d.Waitlist == nil ||
 		d.Auth == nil || d.Log == nil {
@@ -87,9 +87,9 @@ func New(d Deps) http.Handler {
 		panic("httpapi: WebhookSecrets must be base64, and need Payments")
 	}
 	a := &api{Deps: d, readiness: readiness{checks: d.Ready, log: d.Log}, webhooks: webhooks}
-	around := envelope{log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits, logOrders: d.LogOrders}
+	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits, logOrders: d.LogOrders}
 	e := newEcho()
-	e.Use(around.wrap)
+	e.Use(common.wrap)
 	a.route(e)
 	return e
 }

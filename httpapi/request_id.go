@@ -9,8 +9,8 @@ import (
 // maxRequestIDBytes bounds an X-Request-Id of a client: it fits a UUID, a ULID or a trace id, and a log line.
 const maxRequestIDBytes = 64
 
-// assignRequestID takes the client's id, so that logs of both sides meet, or makes one. It is kept in the answer's
-// header, which every answer has.
+// assignRequestID takes the client's id, so that the logs of both sides can be compared, or makes one. It is kept in the
+// header of the answer.
 func assignRequestID(c echo.Context) {
 	h := c.Response().Header()
 	if given := c.Request().Header[headerRequestID]; len(given) == 1 && saneRequestID(given[0]) {
@@ -27,7 +27,7 @@ func requestID(c echo.Context) string {
 	return ""
 }
 
-// saneRequestID keeps out whatever could forge a log line or a header, or break a search by id.
+// saneRequestID refuses ids that could forge a log line or a header, or break a search by id.
 func saneRequestID(id string) bool {
 	if id == "" || len(id) > maxRequestIDBytes {
 		return false

@@ -29,7 +29,7 @@ type saleView struct {
 	OpensAt              string `json:"opens_at"`
 	ClosesAt             string `json:"closes_at"`
 	Total                int64  `json:"total"`
-	Remaining            *int64 `json:"remaining"` // null when Redis can't tell; never 0 instead
+	Remaining            *int64 `json:"remaining"` // null when Redis does not answer; never 0 instead
 	MaxQuantity          int    `json:"max_quantity"`
 	PaymentWindowSeconds int64  `json:"payment_window_seconds"`
 	Waitlist             bool   `json:"waitlist"`             // whether one may wait once it is sold out
@@ -85,7 +85,7 @@ func (a *api) listSales(c echo.Context) error {
 		var err error
 		if answering {
 			remaining, err = a.Stock.Remaining(ctx, sale)
-			// Once Redis has failed to answer, the other sales would wait for the same silence.
+			// Once Redis has failed to answer, the other sales would only wait in vain as well.
 			answering = pipeline.KindOf(err) != pipeline.KindUnavailable
 		}
 		views = append(views, a.view(sale, remaining, answering && err == nil))

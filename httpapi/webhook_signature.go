@@ -14,7 +14,7 @@ import (
 const webhookChallenge = `Standard-Webhooks headers="webhook-id webhook-timestamp webhook-signature"`
 
 // webhookKeys verify webhooks by the Standard Webhooks specification: HMAC-SHA256 over id, time and the body as it came,
-// within five minutes of now. Any of them will do, so that a secret can be replaced without losing a message.
+// within five minutes of now. Any of them is accepted, so that a secret can be replaced without losing a message.
 type webhookKeys []*standardwebhooks.Webhook
 
 // newWebhookKeys takes secrets of the form whsec_…; what their bytes must be is checked where settings are read.
@@ -30,7 +30,7 @@ func newWebhookKeys(secrets []string) (webhookKeys, error) {
 	return keys, nil
 }
 
-// verify returns what is wrong with a webhook's signature, or nil, and how that is counted.
+// verify returns the error in a webhook's signature, or nil, and the outcome under which it is counted.
 func (k webhookKeys) verify(body []byte, h http.Header) (pipeline.PaymentOutcome, error) {
 	err := standardwebhooks.ErrNoMatchingSignature
 	for _, key := range k {
@@ -41,7 +41,7 @@ func (k webhookKeys) verify(body []byte, h http.Header) (pipeline.PaymentOutcome
 	counted, detail := pipeline.PaymentForged, "the webhook-signature is not that of this body, id and time under our secret"
 	switch {
 	case errors.Is(err, standardwebhooks.ErrMessageTooOld):
-		counted, detail = pipeline.PaymentStale, "the webhook-timestamp is more than 5 minutes ago: sign the message anew when you send it"
+		counted, detail = pipeline.PaymentStale, "the webhook-timestamp is more than 5 minutes ago: sign the message again when you send it"
 	case errors.Is(err, standardwebhooks.ErrMessageTooNew):
 		counted, detail = pipeline.PaymentStale, "the webhook-timestamp is more than 5 minutes ahead: set your clock"
 	case errors.Is(err, standardwebhooks.ErrRequiredHeaders):

@@ -13,8 +13,8 @@ import (
 
 type auditCmd struct {
 	Sale   saleID `placeholder:"ID" help:"Audit this sale only; default: all of them."`
-	Repair bool   `help:"Show how what is wrong in Redis would be mended."`
-	Apply  bool   `help:"With --repair: mend it. Nobody can order on a sale's partitions for some two seconds."`
+	Repair bool   `help:"Show how what is wrong in Redis would be repaired."`
+	Apply  bool   `help:"With --repair: do it. No buyer can order on a sale's partitions for some two seconds."`
 }
 
 // Run audits and ends with errFound when anything is wrong.
@@ -42,7 +42,7 @@ func (c *auditCmd) Run(a *app) error {
 	})
 }
 
-// audits looks at one sale, or at all.
+// audits audits one sale, or all.
 func (s *stores) audits(ctx context.Context, only string) ([]view.Audit, error) {
 	auditor := pipeline.NewAuditor(s.redis, s.keys, s.postgres)
 	views := []view.Audit{}
@@ -66,7 +66,7 @@ func (s *stores) oneOrEachSale(ctx context.Context, only string, do func(*pipeli
 	return do(sale)
 }
 
-// auditOne turns a sale that Redis does not hold into a finding: its units are nowhere.
+// auditOne turns a sale that is missing in Redis into a finding: its units are nowhere.
 func auditOne(ctx context.Context, auditor *pipeline.Auditor, sale *pipeline.Sale) (view.Audit, error) {
 	r, err := auditor.Audit(ctx, sale)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded {

@@ -10,7 +10,7 @@ import (
 	"sluice/pipeline"
 )
 
-// repair shows how what audits find wrong would be mended, or mends it. It ends with errFound when anything is wrong afterwards.
+// repair shows how what audits find wrong would be repaired, or repairs it. It ends with errFound when anything is wrong afterwards.
 func (c *auditCmd) repair(a *app, s *stores) error {
 	views, err := s.repairs(a, string(c.Sale), c.Apply)
 	if err != nil {
@@ -34,7 +34,7 @@ func lastAudit(v *view.Repair) *view.Audit {
 	return &v.Found
 }
 
-// repairs repairs one sale, or all. A sale that Redis does not hold is a finding, and a rebuild's to mend.
+// repairs repairs one sale, or all. A sale that is missing in Redis is a finding, which only a rebuild repairs.
 func (s *stores) repairs(a *app, only string, apply bool) ([]view.Repair, error) {
 	repairer := pipeline.NewRepairer(s.postgres, pipeline.NewAuditor(s.redis, s.keys, s.postgres), a.verifier(s),
 		pipeline.NewMetrics(nil), process.NewLogger(a.err, s.cfg))
@@ -71,7 +71,7 @@ func (c *auditCmd) printRepairs(a *app, views []view.Repair) error {
 		return err
 	}
 	if len(rebuilt) == 0 {
-		sayf(a.out, "Nothing in Redis is to be mended.")
+		sayf(a.out, "Nothing in Redis needs a repair.")
 		return nil
 	}
 	sayf(a.out, "")
@@ -79,7 +79,7 @@ func (c *auditCmd) printRepairs(a *app, views []view.Repair) error {
 		return err
 	}
 	if kept > 0 {
-		sayf(a.out, "%s accepts that only their buyers' slots know of become the orders that their buyers were told of.", table.Number(kept))
+		sayf(a.out, "%s accepts of which only their buyers' slots were left become the orders that were promised.", table.Number(kept))
 	}
 	if !c.Apply {
 		sayf(a.out, "Nothing was changed. --apply does it.")

@@ -14,7 +14,7 @@ import (
 	"sluice/cmd/sluice/table"
 )
 
-// devLog prints what several processes write, line by line, each with the name of who wrote it.
+// devLog prints what several processes write, line by line, each with the name of its process.
 type devLog struct {
 	colours bool
 
@@ -75,7 +75,7 @@ func (l *devLog) line(who string, colour int, at time.Time, level, text string) 
 func (l *devLog) print(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = io.WriteString(l.out, text) // a terminal that is gone can't be told
+	_, _ = io.WriteString(l.out, text) // a closed terminal is no error
 }
 
 func colourOf(member string) int {

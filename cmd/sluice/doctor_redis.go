@@ -55,7 +55,7 @@ func (d *doctor) redis(ctx context.Context) {
 }
 
 func (d *doctor) policy(f pipeline.Features) {
-	d.note(f.Policy == "noeviction", "Redis eviction", cmp.Or(f.Policy, "unknown: INFO does not tell"),
+	d.note(f.Policy == "noeviction", "Redis eviction", cmp.Or(f.Policy, "unknown: INFO does not say"),
 		"a Redis that may evict loses stock and buyers: set maxmemory-policy noeviction")
 }
 
@@ -96,7 +96,7 @@ func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
 	case err != nil:
 		d.failed(check, err, "use Redis 7.0 or later (or Valkey), and allow the user of REDIS_URL to run scripts and stream commands")
 	case got != "ok":
-		d.note(false, check, got, "use Redis 7.0 or later, or Valkey: older ones can't tell when an order event was deleted by somebody else")
+		d.note(false, check, got, "use Redis 7.0 or later, or Valkey: older ones can't report that another client deleted an order event")
 	default:
 		d.note(true, check, "scripts, streams, groups, claims", "")
 	}
@@ -115,7 +115,7 @@ func (d *doctor) clock(check string, read func() (time.Time, error)) {
 	sent := time.Now()
 	at, err := read()
 	if err != nil {
-		d.failed(check, unavailable(err, "it did not tell the time"), "look at the server's log")
+		d.failed(check, unavailable(err, "it did not return the time"), "look at the server's log")
 		return
 	}
 	trip := time.Since(sent)

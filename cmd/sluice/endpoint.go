@@ -14,9 +14,9 @@ import (
 type endpointCmd struct {
 	Add     endpointAdd     `cmd:"" help:"Register an endpoint, and show its secret this once."`
 	Ls      endpointList    `cmd:"" help:"List endpoints and how their deliveries stand."`
-	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint go on where it stopped."`
+	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint continue where it stopped."`
 	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
-	Remove  endpointRemove  `cmd:"" help:"Forget an endpoint and what it has not got."`
+	Remove  endpointRemove  `cmd:"" help:"Remove an endpoint and the events that it has not received."`
 	Test    endpointTest    `cmd:"" help:"Send a sluice.test event at once. Exit code 1 if it was not taken."`
 }
 
@@ -25,7 +25,7 @@ type endpointAdd struct {
 	Types []string `placeholder:"TYPE,..." help:"Which events: order.confirmed, order.paid, order.expired, order.cancelled, order.rejected, order.refund_due, sale.sold_out; default all."`
 }
 
-// Run registers the endpoint. What is wrong with it is told before any server is asked.
+// Run registers the endpoint. Unknown types are refused before any server is asked.
 func (c *endpointAdd) Run(a *app) error {
 	if err := webhook.ValidateTypes(c.Types); err != nil {
 		return err
@@ -88,7 +88,7 @@ type endpointEnable struct {
 
 // Run enables the endpoint.
 func (c *endpointEnable) Run(a *app) error {
-	return a.changeEndpoint("goes on where it stopped", func(desk *webhook.Desk) (webhook.Endpoint, error) {
+	return a.changeEndpoint("continues where it stopped", func(desk *webhook.Desk) (webhook.Endpoint, error) {
 		return desk.EnableEndpoint(a.ctx, actor(), c.ID, c.SkipNext)
 	})
 }

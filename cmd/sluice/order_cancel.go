@@ -42,7 +42,7 @@ func (c *orderCancel) Run(a *app) error {
 	})
 }
 
-// quietErrors are the settings of a command that prints its own result: only errors are logged besides.
+// quietErrors are the settings of a command that prints its own result: only errors are logged as well.
 func quietErrors(cfg config.Config) config.Config {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelError)
 	return cfg

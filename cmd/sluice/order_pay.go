@@ -13,7 +13,7 @@ import (
 type orderPay struct {
 	Order     string `arg:"" help:"Id of the order (a UUID)."`
 	Sale      string `required:"" placeholder:"ID" help:"Id of the sale."`
-	PaymentID string `name:"payment-id" placeholder:"ID" help:"The provider's name of the money; default manual-ORDER. Telling of it again changes nothing."`
+	PaymentID string `name:"payment-id" placeholder:"ID" help:"The provider's id of the payment; default manual-ORDER. Repeating it changes nothing."`
 	Amount    int64  `placeholder:"MINOR" help:"What was paid, in minor units (cents, for instance); default: it is not compared."`
 	Currency  string `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --amount."`
 }
@@ -43,7 +43,7 @@ func (c *orderPay) Run(a *app) error {
 	})
 }
 
-// printPaid tells what became of a payment.
+// printPaid prints the outcome of a payment.
 func (a *app) printPaid(p *pipeline.Payment) error {
 	if p.Outcome == pipeline.PaymentRefused {
 		kind := pipeline.KindConflict

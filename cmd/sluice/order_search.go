@@ -18,9 +18,9 @@ import (
 
 const (
 	searchPage = 1000 // entries or slots per read: under a millisecond of Redis' time
-	// searchLimit bounds how many of them one look reads; some 2 s.
+	// searchLimit bounds how many of them one search reads; some 2 s.
 	searchLimit = 1_000_000
-	// searchSlack is how far the clock of whoever made an order id may be ahead of Redis'.
+	// searchSlack is how far the clock of the api that made an order id may be ahead of Redis'.
 	searchSlack = time.Minute
 )
 
@@ -101,14 +101,14 @@ func (s *orderSearch) entry(ctx context.Context, p pipeline.Partition) (*pipelin
 	return nil, unavailable(errors.New("searched "+table.Number(searchLimit)+" events"), "the stream is too long to look for one order")
 }
 
-// delivery says who has the event.
+// delivery finds the worker that has the event.
 func (s *orderSearch) delivery(ctx context.Context, e *pipeline.Event) (*entryView, error) {
 	v := &entryView{Partition: e.Partition.String(), ID: e.EntryID}
 	pending, err := s.redis.XPendingExt(ctx, &redis.XPendingExtArgs{
 		Stream: s.keys.Orders(e.Partition), Group: pipeline.Group, Start: e.EntryID, End: e.EntryID, Count: 1,
 	}).Result()
 	if err != nil && !noGroup(err) {
-		return nil, unavailable(err, "Redis did not tell who has the event")
+		return nil, unavailable(err, "Redis did not say which worker has the event")
 	}
 	if len(pending) == 1 {
 		v.Consumer, v.Deliveries, v.IdleMS = &pending[0].Consumer, pending[0].RetryCount, pending[0].Idle.Milliseconds()
@@ -123,11 +123,11 @@ func (s *orderSearch) lock(ctx context.Context, p pipeline.Partition, v *orderVi
 		return nil
 	}
 	if err != nil {
-		return unavailable(err, "Redis did not tell about the order's lock")
+		return unavailable(err, "Redis did not return the order's lock")
 	}
 	lease, err := s.redis.PTTL(ctx, key).Result()
 	if err != nil {
-		return unavailable(err, "Redis did not tell about the order's lock")
+		return unavailable(err, "Redis did not return the order's lock")
 	}
 	v.Lock = &lockView{Token: token, LeaseMS: lease.Milliseconds()}
 	return nil
@@ -157,7 +157,7 @@ func (s *orderSearch) slot(ctx context.Context, v *orderView) error {
 		p := s.sale.PartitionOf(v.UserID)
 		text, err := s.redis.HGet(ctx, s.keys.Buyers(p, s.sale.ID), v.UserID).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return unavailable(err, "Redis did not tell about the buyer's slot")
+			return unavailable(err, "Redis did not return the buyer's slot")
 		}
 		s.take(p, v.UserID, text, v)
 		return nil

@@ -40,7 +40,7 @@ type rowView struct {
 	persistDelay time.Duration
 }
 
-// slotView is the buyer's place in Redis.
+// slotView is the buyer's slot in Redis.
 type slotView struct {
 	Partition  string `json:"partition"`
 	Quantity   int    `json:"quantity"`
@@ -53,7 +53,7 @@ type slotView struct {
 type entryView struct {
 	Partition  string  `json:"partition"`
 	ID         string  `json:"id"`
-	Consumer   *string `json:"consumer"` // null: not yet given to a worker
+	Consumer   *string `json:"consumer"` // null: not yet delivered to a worker
 	Deliveries int64   `json:"deliveries"`
 	IdleMS     int64   `json:"idle_ms"` // since the last delivery
 }
@@ -112,7 +112,7 @@ func (r *release) text() string {
 }
 func (v *slotView) text() string {
 	if v == nil {
-		return "none: the buyer's place is free, or another order's"
+		return "none: the buyer's slot is free, or another order's"
 	}
 	return fmt.Sprintf("%s: %d units, accept number %s of the sale, at %s", v.Partition, v.Quantity, table.Number(v.Sequence), v.AcceptedAt)
 }

@@ -53,7 +53,7 @@ func (c *paymentList) Run(a *app) error {
 	})
 }
 
-// moneyText is an amount as it is told: in minor units, because how many digits a currency has is not ours to know.
+// moneyText is an amount in minor units: how many digits a currency has is not known here.
 func moneyText(amount int64, currency string) string {
 	if amount == 0 {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// postgres is one direct connection for questions that only an operator has: about the server itself, and about rows that
-// no stage of the pipeline reads in this form. It changes nothing.
+// postgres is one direct connection for what only an operator reads: facts about the server itself, and rows that no stage of
+// the pipeline reads in this form. It changes nothing.
 type postgres struct{ conn *pgx.Conn }
 
 func dialPostgres(ctx context.Context, url string) (*postgres, error) {
@@ -65,7 +65,7 @@ type release struct {
 	AppliedAt *time.Time `json:"applied_at"`
 }
 
-// releases lists those of one order.
+// releases lists the releases of one order.
 func (p *postgres) releases(ctx context.Context, saleID, orderID string) ([]release, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ type saleCreate struct {
 	MaxQuantity   int           `default:"1" placeholder:"UNITS" help:"Most units in one order; default 1."`
 	Opens         string        `default:"now" placeholder:"TIME" help:"now, +1h or RFC 3339; default now. Redis' clock decides."`
 	Closes        string        `default:"+1h" placeholder:"TIME" help:"now, +1h or RFC 3339; default +1h."`
-	Waitlist      int64         `default:"0" placeholder:"PEOPLE" help:"Most people that may wait once it is sold out; 0: no waitlist. Default 0."`
+	Waitlist      int64         `default:"0" placeholder:"PEOPLE" help:"Most entries of its waitlist, once it is sold out; 0: no waitlist. Default 0."`
 	PaymentWindow time.Duration `default:"15m" placeholder:"TIME" help:"How long a buyer has to pay; 0: no payment is asked for. Default 15m."`
 	Price         int64         `placeholder:"MINOR" help:"What a unit costs, in minor units (cents, for instance); default: payments are recorded and not compared."`
 	Currency      string        `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --price."`

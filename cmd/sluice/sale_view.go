@@ -29,7 +29,7 @@ type partitionView struct {
 	Accepted  int64  `json:"accepted"`
 	Released  int64  `json:"released"`
 	Buyers    int64  `json:"buyers"`
-	Waiting   int64  `json:"waiting"` // people
+	Waiting   int64  `json:"waiting"` // entries of the waitlist
 }
 
 func (s *stores) viewSale(ctx context.Context, sale *pipeline.Sale, now time.Time) saleView {
@@ -48,8 +48,7 @@ func (s *stores) viewSale(ctx context.Context, sale *pipeline.Sale, now time.Tim
 	return v
 }
 
-// viewPartition shows a Redis that does not answer like one that does not hold the sale: the definition is worth showing
-// either way.
+// viewPartition shows a sale as not loaded also where Redis does not answer: the definition is worth showing either way.
 func (s *stores) viewPartition(ctx context.Context, saleID string, p pipeline.Partition) partitionView {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ type Letter struct {
 	CreatedAt     string         `json:"created_at"`
 	Reason        string         `json:"reason"`
 	Error         string         `json:"error"`
-	SaleID        string         `json:"sale_id"`  // as far as the entry tells
-	OrderID       string         `json:"order_id"` // as far as the entry tells
+	SaleID        string         `json:"sale_id"`  // as far as the entry says
+	OrderID       string         `json:"order_id"` // as far as the entry says
 	Partition     string         `json:"partition"`
 	EntryID       string         `json:"entry_id"`
 	Deliveries    int64          `json:"deliveries"`
