@@ -42,8 +42,8 @@ type AdminDeps struct {
 const (
 	// adminTimeout bounds a request's work in its stores: a replay asks them some ten times, one after the other.
 	adminTimeout = 8 * time.Second
-	// auditTimeout is longer: an audit, and a repair with its two, takes as long as it needs to see the sale undisturbed, and
-	// then reports what it saw. It is below the write timeout of the server that the handler is mounted on.
+	// auditTimeout is longer: an audit, and a repair with its two, takes as long as it needs to see the sale undisturbed,
+	// and then reports what it saw. It is below the write timeout of the server that the handler is mounted on.
 	auditTimeout = 25 * time.Second
 )
 
@@ -52,8 +52,8 @@ const adminRoot = "/admin/v1/"
 
 type admin struct{ AdminDeps }
 
-// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token, and the explanations of
-// its problems, /problems/…, to all. It panics when a required dependency is missing.
+// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token, and the
+// explanations of its problems, /problems/…, to all. It panics when a required dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil || d.Repairer == nil ||
 		d.Endpoints == nil || d.Log == nil {
@@ -118,8 +118,8 @@ func idParam(c echo.Context, unknown problemCode, what string) (int64, error) {
 	return id, nil
 }
 
-// readCommand reads what every command of an operator has: who gives it, and the fields of its body. It returns the names of
-// those that were there.
+// readCommand reads what every command of an operator has: who gives it, and the fields of its body. It returns the
+// names of those that were there.
 func readCommand(c echo.Context, fields map[string]any) (who string, given map[string]bool, err error) {
 	if who, err = actor(c.Request().Header); err != nil {
 		return "", nil, err

@@ -52,9 +52,7 @@ func benchmarkPost(b *testing.B, code lua.AdmitCode, body string, status int) {
 		Cancel: &pipeline.Canceller{}, Push: &pipeline.Hub{}, Waitlist: &pipeline.Waitlist{}, Auth: httpapi.DevAuth{}, Log: log,
 	})
 	request, err := http.NewRequest(http.MethodPost, "/v1/sales/drop-1/orders", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	request.Header.Set("X-User-Id", "buyer-000001")
 	request.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
 	request.Header.Set("Content-Type", "application/json")

@@ -31,9 +31,10 @@ var (
 	closing     = []string{"close"}
 )
 
-// Streams is the streams of events that are open. They take their connections over from the server, because what it keeps
-// for each request in progress (buffers, two goroutines with deep stacks) is four times what a stream needs. So the server
-// does not wait for them when it shuts down: Wait does. They end when their hub ends. The zero value is ready.
+// Streams is the streams of events that are open. They take their connections over from the server, because what it
+// keeps for each request in progress (buffers, two goroutines with deep stacks) is four times what a stream needs. So
+// the server does not wait for them when it shuts down: Wait does. They end when their hub ends. The zero value is
+// ready.
 type Streams struct{ running sync.WaitGroup }
 
 // Wait returns when no stream is open any more. The server must have stopped before, so that none begins.
@@ -69,8 +70,8 @@ func streamHeader(h http.Header) http.Header {
 	return h
 }
 
-// head is sent first: the answer's own head and, unless the client has seen it, the order as it is. A client that
-// has seen a version that we do not know (Postgres was restored from a backup) gets the current one. Without a length the
+// head is sent first: the answer's own head and, unless the client has seen it, the order as it is. A client that has
+// seen a version that we do not know (Postgres was restored from a backup) gets the current one. Without a length the
 // answer ends with its connection.
 func (s *stream) head(header http.Header, seen int) []byte {
 	header["Connection"] = closing
@@ -85,8 +86,8 @@ func (s *stream) head(header http.Header, seen int) []byte {
 	return head.Bytes()
 }
 
-// run sends events until the order is final, the client is gone, the server stops or the stream has lasted long enough. That
-// a client is gone shows at a write: the second heartbeat at the latest.
+// run sends events until the order is final, the client is gone, the server stops or the stream has lasted long enough.
+// That a client is gone shows at a write: the second heartbeat at the latest.
 func (s *stream) run(head []byte) {
 	defer func() { _ = s.conn.Close() }() // all was sent that can be
 	defer s.watch.Close()

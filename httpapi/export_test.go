@@ -1,6 +1,6 @@
 package httpapi
 
-// ProblemDefinition is one row of the table of problems, for the tests that hold the contract to it.
+// ProblemDefinition is one row of the table of problems, for the tests that compare the contract with it.
 type ProblemDefinition = definition
 
 // Problems is the table of problems.

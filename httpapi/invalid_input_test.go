@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// badInput is one thing that a client gets wrong, and what it is told.
+// badInput is one mistake of a client, and the answer to it.
 type badInput struct {
 	name   string
 	call   call
@@ -84,8 +84,8 @@ func badOrders() []badInput {
 	return inputs
 }
 
-// TestBadInputWritesNothing sends everything that a client can get wrong. Each is told with its code, and all together
-// leave not one byte in Redis or Postgres.
+// TestBadInputWritesNothing sends everything that a client can get wrong. Each is answered with its code, and all
+// together leave not one byte in Redis or Postgres.
 func TestBadInputWritesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})

@@ -14,10 +14,10 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// readFields reads a JSON object into the fields that it may have, by name, and returns the names that were there. No body
-// is an empty object. A field that is unknown, there twice or null is refused: it would mean something other than intended.
-// A field's type is that of what its value goes into: *string, *int, *int64, *bool, *time.Time (RFC 3339), *[]string, *map[string]string.
-// Errors: fieldError, *problem.
+// readFields reads a JSON object into the fields that it may have, by name, and returns the names that were there. No
+// body is an empty object. A field that is unknown, there twice or null is refused: it would mean something other than
+// intended. A field's type is that of what its value goes into: *string, *int, *int64, *bool, *time.Time (RFC 3339),
+// *[]string, *map[string]string. Errors: fieldError, *problem.
 func readFields(c echo.Context, into map[string]any) (map[string]bool, error) {
 	body, err := readJSON(c)
 	if err != nil || len(body) == 0 {
@@ -56,8 +56,8 @@ type member struct {
 // notObject is the error about a field that must be an object.
 func notObject(field string) fieldError { return fieldError{field, "it must be a JSON object"} }
 
-// membersOf lists the members of a JSON object, each of which may be there once. encoding/json alone would take the last of
-// two, and a name in other letters (Quantity) for the same. What is no object gets the error given.
+// membersOf lists the members of a JSON object, each of which may be there once. encoding/json alone would take the
+// last of two, and a name in other letters (Quantity) for the same. What is no object gets the error given.
 func membersOf(object []byte, other fieldError) ([]member, error) {
 	if !utf8.Valid(object) {
 		return nil, fieldError{fieldBody, "it is not valid UTF-8"}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Listener turns the refusals of net/http itself into problem documents. Some requests reach no handler (a control character
-// in a header, headers that are too large, no Host): net/http answers them in plain text, and the connection is the only place
-// to change that. Everything else passes through untouched.
+// Listener turns the refusals of net/http itself into problem documents. Some requests reach no handler (a control
+// character in a header, headers that are too large, no Host): net/http answers them in plain text, and the connection
+// is the only place to change that. Everything else passes through untouched.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }

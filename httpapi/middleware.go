@@ -11,8 +11,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// clientGone is the status under which a request is logged and counted whose client left before the answer: it is no fault
-// of the server.
+// clientGone is the status under which a request is logged and counted whose client left before the answer: it is no
+// fault of the server.
 const clientGone = 499
 
 // middleware is what every request of a side passes through, whatever its handler.
@@ -76,8 +76,8 @@ func (v *middleware) refuse(c echo.Context, err error) *problem {
 	return p
 }
 
-// secure sets the headers that keep a browser from doing more with an answer than showing it, and caches from keeping it; a
-// handler whose answer may be kept says so itself.
+// secure sets the headers that keep a browser from doing more with an answer than showing it, and caches from keeping
+// it; a handler whose answer may be kept says so itself.
 func secure(h http.Header) {
 	h[headerCacheControl] = noStore
 	h["X-Content-Type-Options"] = noSniff
@@ -91,8 +91,8 @@ var (
 	noReferrer  = []string{"no-referrer"}
 )
 
-// observe counts and logs an answer. The log contains no user id and nothing of a body: of a problem it has the code, and the
-// cause where there is one, but not the detail, which quotes the client.
+// observe counts and logs an answer. The log contains no user id and nothing of a body: of a problem it has the code,
+// and the cause where there is one, but not the detail, which quotes the client.
 func (v *middleware) observe(c echo.Context, request *http.Request, took time.Duration, refused *problem) {
 	status := c.Response().Status
 	if request.Context().Err() != nil {
@@ -120,7 +120,8 @@ func (v *middleware) observe(c echo.Context, request *http.Request, took time.Du
 	v.log.LogAttrs(ctx, level, "request", attrs...)
 }
 
-// level is the log level of an answer. The usual answers to orders are at debug unless asked for; the metrics count them all.
+// level is the log level of an answer. The usual answers to orders are at debug unless asked for; the metrics count
+// them all.
 func (v *middleware) level(path, method string, status int) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:

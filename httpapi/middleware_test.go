@@ -185,7 +185,7 @@ func TestAccessLog(t *testing.T) {
 			}
 		}
 		if strings.Contains(r.logs.String(), "secret") {
-			t.Errorf("the log tells about buyers:\n%s", r.logs.String())
+			t.Errorf("the log names buyers:\n%s", r.logs.String())
 		}
 	}
 }
@@ -202,9 +202,7 @@ func TestMetricsAreBounded(t *testing.T) {
 		r.do(call{method: "BREW", path: path})
 	}
 	families, err := r.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]uint64{}
 	for _, family := range families {
 		if family.GetName() != "sluice_http_request_duration_seconds" {
@@ -236,7 +234,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// TestClientThatLeft: nobody is to blame for an answer that nobody waited for.
+// TestClientThatLeft: an answer that its client did not wait for is no fault of the server.
 func TestClientThatLeft(t *testing.T) {
 	t.Parallel()
 	redis := testkit.PrivateRedis(t)
@@ -247,15 +245,13 @@ func TestClientThatLeft(t *testing.T) {
 	must(t, redis.Pause())
 	defer func() { must(t, redis.Resume()) }()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.address+"/v1/sales/drop-1/orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	request.Header.Set("X-User-Id", "ann")
 	if response, err := r.client.Do(request); err == nil {
 		t.Errorf("got an answer, %s", response.Status)
 		response.Body.Close()
 	}
-	testkit.Eventually(t, time.Minute, "the log to tell", func() bool {
+	testkit.Eventually(t, time.Minute, "the log line", func() bool {
 		return strings.Contains(r.logs.String(), `"status":499`)
 	})
 }
@@ -276,7 +272,7 @@ func (waitingAuth) Authenticate(r *http.Request) (string, error) {
 	return "", r.Context().Err()
 }
 
-// TestRequestsHaveADeadline: whatever a handler waits for, the client is told.
+// TestRequestsHaveADeadline: whatever a handler waits for, the client gets an answer.
 func TestRequestsHaveADeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{deps: func(d *httpapi.Deps) { d.Auth = waitingAuth{} }})

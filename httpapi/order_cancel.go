@@ -6,8 +6,8 @@ import (
 	"sluice/pipeline"
 )
 
-// cancelOrder answers the owner of an order; to other buyers the order does not exist. Repeating it changes nothing and gets
-// the same answer.
+// cancelOrder answers the owner of an order; to other buyers the order does not exist. Repeating it changes nothing and
+// gets the same answer.
 func (a *api) cancelOrder(c echo.Context) error {
 	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {

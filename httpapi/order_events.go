@@ -21,9 +21,9 @@ const (
 	lastEventIDHeader = "Last-Event-Id"
 )
 
-// streamOrder answers GET …/orders/{order}/events: the order's status now, and every newer one as it comes, until a final
-// one. A client that comes back with a Last-Event-ID gets only what is newer, and 204, which ends the stream for good, once
-// there will be nothing newer.
+// streamOrder answers GET …/orders/{order}/events: the order's status now, and every newer one as it comes, until a
+// final one. A client that comes back with a Last-Event-ID gets only what is newer, and 204, which ends the stream for
+// good, once there will be nothing newer.
 func (a *api) streamOrder(c echo.Context) error {
 	userID, orderID, err := a.buyerAndOrder(c)
 	if err != nil {

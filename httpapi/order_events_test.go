@@ -105,7 +105,8 @@ func giveEvents(t *testing.T, c *contract) {
 	r.expect(head, 200, "")
 }
 
-// TestEventsFollowAnOrder: from queued to paid, told by news alone; a second stream that has seen a part gets the rest.
+// TestEventsFollowAnOrder: from queued to paid, by notification alone; a second stream that has seen a part gets the
+// rest.
 func TestEventsFollowAnOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{push: pipeline.HubOptions{SweepEvery: time.Hour}})
@@ -114,19 +115,19 @@ func TestEventsFollowAnOrder(t *testing.T) {
 	whole := r.follow(t, path, "ann", "")
 	whole.expect("0 queued")
 	r.persist(sale)
-	r.tell(sale, path)
+	r.notify(sale, path)
 	whole.expect("1 awaiting_payment")
 	rest := r.follow(t, path, "ann", "1")
 	r.exec(pay, "ann")
-	r.tell(sale, path, path)
+	r.notify(sale, path, path)
 	whole.expect("2 paid", "end")
 	rest.expect("2 paid", "end")
 	r.watching(0)
-	// Somebody who saw what a restored Postgres has lost is told what is.
+	// A client that saw what a restored Postgres has lost gets the current state.
 	r.follow(t, path, "ann", "7").expect("2 paid", "end")
 }
 
-// TestEventsWithoutNews: what nobody told is found by looking.
+// TestEventsWithoutNews: a change without a notification is found by the sweep.
 func TestEventsWithoutNews(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{push: pipeline.HubOptions{SweepEvery: 20 * time.Millisecond}})
@@ -138,7 +139,7 @@ func TestEventsWithoutNews(t *testing.T) {
 	f.expect("1 awaiting_payment")
 	r.expect(cancel(path, "ann"), 200, "")
 	f.expect("2 cancelled")
-	// Money that comes for it later is still told.
+	// A payment that comes later is still sent.
 	r.exec(`update orders set status = 'refund_due' where user_id = 'ann'`)
 	f.expect("3 refund_due", "end")
 }
@@ -156,7 +157,7 @@ func TestEventsBeat(t *testing.T) {
 	r.watching(0)
 }
 
-// TestEventsLimits: of the process and of one order; whoever leaves makes room.
+// TestEventsLimits: of the process and of one order; a client that leaves makes room.
 func TestEventsLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{push: pipeline.HubOptions{Limit: 18}, deps: heartbeats(10 * time.Millisecond)})

@@ -90,18 +90,16 @@ func TestSameKeySameAnswer(t *testing.T) {
 	}
 }
 
-// units is the stock that Redis holds.
+// units is the stock in Redis.
 func (r *rig) units(s *pipeline.Sale) int {
 	r.t.Helper()
 	n, err := r.rdb.HGet(r.t.Context(), r.keys.Sale(s.Partitions[0], s.ID), "stock").Int()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return n
 }
 
-// TestTheBuyerAfterTheLastUnit: 1,500 buyers at once for 1,000 units. Exactly 1,000 get one, everybody else is told that
-// it is sold out.
+// TestTheBuyerAfterTheLastUnit: 1,500 buyers at once for 1,000 units. Exactly 1,000 get one, all others get
+// sold-out.
 func TestTheBuyerAfterTheLastUnit(t *testing.T) {
 	t.Parallel()
 	const units, buyers, clients = 1000, 1500, 50
@@ -151,9 +149,7 @@ func TestWindowByTheClockOfRedis(t *testing.T) {
 		d.Now = func() time.Time { return time.Now().AddDate(-10, 0, 0) }
 	}})
 	now, err := r.rdb.Time(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	soon := newSale("soon", 5)
 	soon.OpensAt = now.Add(time.Minute).Truncate(time.Millisecond)
 	r.create(soon)
@@ -191,7 +187,7 @@ func TestPausedAndClosedSales(t *testing.T) {
 	r.expect(order("drop-1", "ann", ""), 202, "")
 	r.setState("drop-1", pipeline.SaleClosed)
 	r.expect(order("drop-1", "bob", ""), 409, "sale-closed")
-	// Who ordered in time is still told so.
+	// A buyer who ordered in time still gets that answer.
 	r.expect(order("drop-1", "ann", ""), 409, "already-ordered")
 }
 
@@ -205,7 +201,7 @@ func TestAboveTheLimitOfTheSale(t *testing.T) {
 	}
 }
 
-// TestNotLoadedIsNotSoldOut: a sale that Redis does not hold is never refused for good.
+// TestNotLoadedIsNotSoldOut: a sale that is missing in Redis is never refused for good.
 func TestNotLoadedIsNotSoldOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})

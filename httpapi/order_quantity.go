@@ -24,8 +24,8 @@ func readQuantity(c echo.Context) (int, error) {
 	return decodeQuantity(body)
 }
 
-// plainQuantity is the body that every client sends. It spares the order path the JSON decoder, which costs as much as all
-// other handling of an order together.
+// plainQuantity is the body that every client sends. It spares the order path the JSON decoder, which costs as much as
+// all other handling of an order together.
 var plainQuantity = regexp.MustCompile(`^[ \t\r\n]*\{[ \t\r\n]*"quantity"[ \t\r\n]*:[ \t\r\n]*([1-9][0-9]{0,2})[ \t\r\n]*\}[ \t\r\n]*$`)
 
 // decodeQuantity reads {"quantity":N}. It takes exactly that and {} (one unit): a field that is misspelt or sent twice
@@ -46,8 +46,8 @@ func decodeQuantity(body []byte) (int, error) {
 	return quantityOf(members[0].value)
 }
 
-// quantityOf takes an integer as people write one. 1.0 and 1e3 are refused: clients that send them compute with floats, and
-// the next one would be 0.30000000000000004.
+// quantityOf takes an integer as people write one. 1.0 and 1e3 are refused: clients that send them compute with floats,
+// and the next one would be 0.30000000000000004.
 func quantityOf(value json.RawMessage) (int, error) {
 	text := string(value)
 	if other := kindOf(text[0]); other != "" {

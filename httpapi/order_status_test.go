@@ -53,7 +53,7 @@ func TestOrderIsItsOwners(t *testing.T) {
 		foreign := r.expect(get(path, "bob"), 404, "unknown-order")
 		none := r.expect(get("/v1/sales/drop-1/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "bob"), 404, "unknown-order")
 		if foreign.problem().Detail != none.problem().Detail {
-			t.Errorf("a foreign order is told from none: %q, %q", foreign.problem().Detail, none.problem().Detail)
+			t.Errorf("a foreign order is answered differently from none: %q, %q", foreign.problem().Detail, none.problem().Detail)
 		}
 		r.expect(get("/v1/sales/drop-1/orders/mine", "bob"), 404, "unknown-order")
 		r.persist(sale)
@@ -94,8 +94,8 @@ func TestUnchangedOrderIsNotSentAgain(t *testing.T) {
 	r.expect(get(path, "bob").with("If-None-Match", "*"), 404, "unknown-order")
 }
 
-// TestOrderWhileRedisIsAway: what Postgres has is shown; what it does not have may still be in Redis, so its absence is not
-// claimed.
+// TestOrderWhileRedisIsAway: what Postgres has is shown; what it does not have may still be in Redis, so its absence is
+// not claimed.
 func TestOrderWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	redis := testkit.PrivateRedis(t)

@@ -14,15 +14,15 @@ import (
 // answerMargin is what an answer has to get to its client once the waiting is over.
 const answerMargin = 10 * time.Second
 
-// waits reports whether a request waits for something to happen: then its handler itself bounds its work in the stores and
-// the waiting.
+// waits reports whether a request waits for something to happen: then its handler itself bounds its work in the stores
+// and the waiting.
 func waits(c echo.Context) bool {
 	return c.Path() == eventsRoute || c.Path() == ordersRoute && waitPreference(c.Request().Header) > 0
 }
 
-// placeAndWait admits an order and answers once it is in Postgres (201), or, when that takes longer than the client wants to
-// wait, with the receipt (202). The order is valid since it was admitted, also when the client does not wait to the end, the
-// server stops, or too many wait already.
+// placeAndWait admits an order and answers once it is in Postgres (201), or, when that takes longer than the client
+// wants to wait, with the receipt (202). The order is valid since it was admitted, also when the client does not wait
+// to the end, the server stops, or too many wait already.
 func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	began := time.Now()
 	receipt, err := bounded(c, func() (pipeline.Receipt, error) { return a.admit(c) })
@@ -63,8 +63,8 @@ func bounded[T any](c echo.Context, work func() (T, error)) (T, error) {
 	return work()
 }
 
-// extendDeadlines moves this one connection's deadlines, which are made for immediate answers. The body has been read: what
-// is read from here on is only whether the client is still there.
+// extendDeadlines moves this one connection's deadlines, which are made for immediate answers. The body has been read:
+// what is read from here on is only whether the client is still there.
 func extendDeadlines(c echo.Context, until time.Time) error {
 	rc := http.NewResponseController(c.Response())
 	if err := rc.SetReadDeadline(until); err != nil {

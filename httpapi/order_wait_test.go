@@ -28,7 +28,7 @@ func (r *rig) asked(c call) <-chan reply {
 	return got
 }
 
-// queued waits until a stream holds so many events.
+// queued waits until a stream has so many events.
 func (r *rig) queued(s *pipeline.Sale, events int64) {
 	r.t.Helper()
 	testkit.Eventually(r.t, time.Minute, "the orders to be accepted", func() bool {
@@ -37,8 +37,8 @@ func (r *rig) queued(s *pipeline.Sale, events int64) {
 	})
 }
 
-// tell tells that the orders changed whose paths these are.
-func (r *rig) tell(s *pipeline.Sale, paths ...string) {
+// notify publishes that the orders at these paths changed.
+func (r *rig) notify(s *pipeline.Sale, paths ...string) {
 	var changed []pipeline.Changed
 	for _, path := range paths {
 		changed = append(changed, pipeline.Changed{Partition: s.Partitions[0], SaleID: s.ID, OrderID: path[strings.LastIndex(path, "/")+1:]})
@@ -73,7 +73,7 @@ func giveWait(t *testing.T, c *contract) {
 	}
 }
 
-// TestWaitUntilStored: 201 with the order as it is in Postgres, also for whoever repeats the request.
+// TestWaitUntilStored: 201 with the order as it is in Postgres, also when the request is repeated.
 func TestWaitUntilStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
@@ -173,7 +173,7 @@ func TestStopWhileWaiting(t *testing.T) {
 	r.expect(get("/v1/sales/drop-1/orders/mine", "ann"), 200, "")
 }
 
-// watching waits until so many wait to be told.
+// watching waits until there are so many subscribers.
 func (r *rig) watching(n float64) {
 	r.t.Helper()
 	testkit.Eventually(r.t, time.Minute, "watches to begin or end", func() bool {

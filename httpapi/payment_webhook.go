@@ -27,8 +27,8 @@ type paymentView struct {
 	OrderStatus string `json:"order_status,omitempty"`
 }
 
-// takePayment answers POST /v1/webhooks/payments. Nothing but a counter is written before the signature of the body, as it was
-// received, is verified; from then on every answer but a 503 is recorded first.
+// takePayment answers POST /v1/webhooks/payments. Nothing but a counter is written before the signature of the body, as
+// it was received, is verified; from then on every answer but a 503 is recorded first.
 func (a *api) takePayment(c echo.Context) error {
 	if len(a.webhooks) == 0 {
 		return newProblem(codeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
@@ -67,8 +67,8 @@ func (a *api) takePayment(c echo.Context) error {
 
 var errOtherEvent = errors.New("not about a payment")
 
-// readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them. It
-// returns what could be read also beside an error, which is a fieldError or errOtherEvent.
+// readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them.
+// It returns what could be read also beside an error, which is a fieldError or errOtherEvent.
 func readPayment(body []byte) (pipeline.Payment, error) {
 	var p pipeline.Payment
 	var kind string

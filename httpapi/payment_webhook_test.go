@@ -42,7 +42,8 @@ func signed(id, body, secret string, at time.Time) call {
 		with("webhook-id", id).with("webhook-timestamp", strconv.FormatInt(at.Unix(), 10)).with("webhook-signature", signature)
 }
 
-// paymentOf is the body that tells of 19.99 EUR for each unit of an order; changes replace fields, and nil leaves one out.
+// paymentOf is the body that reports 19.99 EUR for each unit of an order; changes replace fields, and nil leaves one
+// out.
 func paymentOf(order receipt, changes map[string]any) string {
 	data := map[string]any{
 		"payment_id": "pay_" + order.OrderID, "sale_id": order.SaleID, "order_id": order.OrderID, "amount": 1999 * order.Quantity, "currency": "EUR",
@@ -139,8 +140,8 @@ func (r *rig) empty(sale *pipeline.Sale) {
 	}
 }
 
-// TestBadWebhooks: what does not prove to come from the provider is told so, counted, and leaves no trace in the stores;
-// what does, and fits nothing, is told why and recorded as refused, and changes nothing besides.
+// TestBadWebhooks: what does not prove to come from the provider is refused, counted, and leaves no trace in the
+// stores; what does, and fits no order, is answered with the reason, recorded as refused, and changes nothing else.
 func TestBadWebhooks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
@@ -268,7 +269,7 @@ func TestBadWebhooks(t *testing.T) {
 	if !maps.Equal(after, before) {
 		t.Error("a refused payment changed something besides its record")
 	}
-	// The same money, told right, is taken.
+	// The same payment, reported correctly, is accepted.
 	r.paid(delivery("msg_right", good), 200, "paid", "", "paid")
 	if log := r.logs.String(); strings.Contains(log, "MfKQ9r8") {
 		t.Error("the secret is in the log")
@@ -281,8 +282,8 @@ func (c call) body1(body string) call {
 	return c
 }
 
-// TestPaymentsAndEndings: a payment pays an order once; money that comes later is to be paid back; a webhook that is repeated
-// gets the same answer, byte by byte; and what is paid can't be cancelled.
+// TestPaymentsAndEndings: a payment pays an order once; money that comes later is to be paid back; a webhook that is
+// repeated gets the same answer, byte by byte; and what is paid can't be cancelled.
 func TestPaymentsAndEndings(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{deps: func(d *httpapi.Deps) { // a secret that is being replaced
@@ -327,8 +328,8 @@ func TestPaymentsAndEndings(t *testing.T) {
 	}
 }
 
-// TestPaymentOfAQueuedOrder: a payment that comes before its order is stored waits for it, also when Redis can't be asked
-// about it; and it is refused once the order can't come any more.
+// TestPaymentOfAQueuedOrder: a payment that comes before its order is stored waits for it, also when Redis can't be
+// asked about it; and it is refused once the order can't come any more.
 func TestPaymentOfAQueuedOrder(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)

@@ -12,12 +12,13 @@ const (
 	headerPreferenceApplied = "Preference-Applied"
 )
 
-// maxWait is the longest that an order waits to be stored before it is answered: half of what usual load balancers allow.
+// maxWait is the longest that an order waits to be stored before it is answered: half of what usual load balancers
+// allow.
 const maxWait = 30 * time.Second
 
-// waitPreference reads `Prefer: wait=N` (RFC 7240): how long the client wants an answer to wait for its order to be stored, in
-// whole seconds, at most maxWait. 0 means not at all. A preference is a wish, so one that can't be read is no error, and is
-// ignored. Of several the first counts.
+// waitPreference reads `Prefer: wait=N` (RFC 7240): how long the client wants an answer to wait for its order to be
+// stored, in whole seconds, at most maxWait. 0 means not at all. A preference is a wish, so one that can't be read is
+// no error, and is ignored. Of several the first counts.
 func waitPreference(h http.Header) time.Duration {
 	for _, line := range h[headerPrefer] {
 		for rest, more := line, true; more; {

@@ -10,8 +10,8 @@ import (
 	"sluice/pipeline"
 )
 
-// codeOf maps the pipeline's kinds of errors to codes. KindNotFound is not here: only the handler knows whether a sale or an
-// order was looked for.
+// codeOf maps the pipeline's kinds of errors to codes. KindNotFound is not here: only the handler knows whether a sale
+// or an order was looked for.
 var codeOf = map[pipeline.Kind]problemCode{
 	pipeline.KindInvalid:     codeInvalidRequest,
 	pipeline.KindOverloaded:  codeOverloaded,
@@ -20,8 +20,8 @@ var codeOf = map[pipeline.Kind]problemCode{
 	pipeline.KindConflict:    codeConflict,
 }
 
-// problemFor turns any error that a handler returned into a problem. Only texts written for clients are sent: a cause goes to
-// the log.
+// problemFor turns any error that a handler returned into a problem. Only texts written for clients are sent: a cause
+// goes to the log.
 func problemFor(c echo.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p

@@ -57,7 +57,8 @@ type Deps struct {
 }
 
 // requestTimeout bounds a request's work in its stores. It is above the two waits that follow each other in one request
-// (look up the sale, then admit: 2 s each) and below the server's write timeout, so that the client always gets an answer.
+// (look up the sale, then admit: 2 s each) and below the server's write timeout, so that the client always gets an
+// answer.
 const requestTimeout = 5 * time.Second
 
 type api struct {

@@ -21,12 +21,12 @@ import (
 	"sluice/pipeline"
 )
 
-// answerLimit bounds every call of a test: far above the deadline of any answer, so that exceeding it is a failure on a busy
-// machine too.
+// answerLimit bounds every call of a test: far above the deadline of any answer, so that exceeding it is a failure on a
+// busy machine too.
 const answerLimit = 2 * time.Minute
 
-// patience is how long an order may take where the test does not say: as long as a request's deadline allows, since a busy
-// machine must not turn an accept into a refusal.
+// patience is how long an order may take where the test does not say: as long as a request's deadline allows, since a
+// busy machine must not turn an accept into a refusal.
 const patience = 4 * time.Second
 
 // rig is a whole public side on a port of its own: the real handlers over the real pipeline, Redis and Postgres.
@@ -70,9 +70,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	log := r.log()
 	r.connect(o)
 	r.sales = pipeline.NewCatalogue(r.store, log)
-	if err := pipeline.EnsureVerified(t.Context(), r.rdb, r.keys, r.store, 4, log); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pipeline.EnsureVerified(t.Context(), r.rdb, r.keys, r.store, 4, log))
 	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, 4, log)
 	if o.admission.RequestTimeout == 0 {
 		o.admission.RequestTimeout = patience
@@ -156,18 +154,14 @@ func (r *rig) connect(o rigOptions) {
 		r.database = testkit.Database(r.t)
 	}
 	store, err := db.Open(r.t.Context(), r.database, db.Options{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.t.Cleanup(store.Close)
 	r.store = store
 }
 
 func (r *rig) serve(h http.Handler) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	server := httpapi.Server("", h)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(httpapi.Listener(l)) }()
@@ -248,13 +242,9 @@ func (r *rig) persist(s *pipeline.Sale) {
 	r.t.Helper()
 	for _, p := range s.Partitions {
 		entries, err := r.rdb.XRange(r.t.Context(), r.keys.Orders(p), "-", "+").Result()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		generation, err := r.store.Generation(r.t.Context())
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		var events []pipeline.Event
 		for _, entry := range entries {
 			event, err := pipeline.DecodeEvent(p, entry.ID, entry.Values)
@@ -291,9 +281,7 @@ func (b *lockedBuffer) String() string {
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
 	conn, err := pgx.Connect(r.t.Context(), r.database)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer func() { _ = conn.Close(r.t.Context()) }()
 	if _, err := conn.Exec(r.t.Context(), query, args...); err != nil {
 		r.t.Fatalf("%s: %v", query, err)

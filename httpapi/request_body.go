@@ -15,8 +15,8 @@ const (
 	fieldBody = "body"
 )
 
-// readJSON reads a request's body, which must be declared as JSON. It is empty where the request has none. Errors: those of
-// readBody, *problem for another media type.
+// readJSON reads a request's body, which must be declared as JSON. It is empty where the request has none. Errors:
+// those of readBody, *problem for another media type.
 func readJSON(c echo.Context) ([]byte, error) {
 	body, err := readBody(c)
 	if err != nil || len(body) == 0 {
@@ -25,8 +25,8 @@ func readJSON(c echo.Context) ([]byte, error) {
 	return body, checkMediaType(c.Request().Header)
 }
 
-// readBody reads all of a request's body. Errors: *problem for one that exceeds maxBodyBytes, fieldError for one that breaks
-// off.
+// readBody reads all of a request's body. Errors: *problem for one that exceeds maxBodyBytes, fieldError for one that
+// breaks off.
 func readBody(c echo.Context) ([]byte, error) {
 	r := c.Request()
 	if r.ContentLength > maxBodyBytes {

@@ -9,8 +9,8 @@ import (
 // maxRequestIDBytes bounds an X-Request-Id of a client: it fits a UUID, a ULID or a trace id, and a log line.
 const maxRequestIDBytes = 64
 
-// assignRequestID takes the client's id, so that the logs of both sides can be compared, or makes one. It is kept in the
-// header of the answer.
+// assignRequestID takes the client's id, so that the logs of both sides can be compared, or makes one. It is kept in
+// the header of the answer.
 func assignRequestID(c echo.Context) {
 	h := c.Response().Header()
 	if given := c.Request().Header[headerRequestID]; len(given) == 1 && saneRequestID(given[0]) {

@@ -18,8 +18,8 @@ const (
 	headerRetryAfter   = "Retry-After"
 )
 
-// Values that never change are shared by all answers: a header map contains slices, and a literal would be a new one each
-// time. They are never written to.
+// Values that never change are shared by all answers: a header map contains slices, and a literal would be a new one
+// each time. They are never written to.
 var (
 	jsonType    = []string{"application/json"}
 	problemType = []string{"application/problem+json"}
@@ -31,8 +31,8 @@ var (
 	forMinutes   = []string{"public, max-age=300"} // documents that change with a release
 )
 
-// send writes a whole answer. A write fails only when the client is gone; the log and the metrics see that in the request's
-// context, which is cancelled then. It returns nil, so that a handler can end with it.
+// send writes a whole answer. A write fails only when the client is gone; the log and the metrics see that in the
+// request's context, which is cancelled then. It returns nil, so that a handler can end with it.
 func send(c echo.Context, status int, contentType []string, body []byte) error {
 	c.Response().Header()[headerContentType] = contentType
 	c.Response().WriteHeader(status)

@@ -101,14 +101,10 @@ func TestListIsLimited(t *testing.T) {
 func TestNewSaleIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
-	if err := r.publisher.Create(t.Context(), newSale("drop-1", 5)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.publisher.Create(t.Context(), newSale("drop-1", 5)))
 	r.expect(order("drop-1", "ann", ""), 202, "")
 	r.expect(get("/v1/sales/drop-2", ""), 404, "unknown-sale")
-	if err := r.publisher.Create(t.Context(), newSale("drop-2", 5)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.publisher.Create(t.Context(), newSale("drop-2", 5)))
 	testkit.Eventually(t, time.Minute, "the unknown sale to be looked up again", func() bool {
 		return r.do(get("/v1/sales/drop-2", "")).status == 200
 	})

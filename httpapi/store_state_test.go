@@ -2,7 +2,7 @@ package httpapi_test
 
 import "github.com/jackc/pgx/v5"
 
-// written is all that Redis holds under the rig's prefix and all that Postgres holds, to compare before and after.
+// written is all data in Redis under the rig's prefix and in Postgres, to compare before and after.
 func (r *rig) written() map[string]string {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -10,24 +10,16 @@ func (r *rig) written() map[string]string {
 	keys := r.rdb.Scan(ctx, 0, r.keys.Prefix+":*", 1000).Iterator()
 	for keys.Next(ctx) {
 		dump, err := r.rdb.Dump(ctx, keys.Val()).Result()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		state["redis "+keys.Val()] = dump
 	}
-	if err := keys.Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, keys.Err())
 	conn, err := pgx.Connect(ctx, r.database)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer conn.Close(ctx) //nolint:errcheck // the database goes away with the test
 	rows, err := conn.Query(ctx, `select table_name, query_to_xml(format('select * from %I order by 1', table_name), true, true, '')::text
 		from information_schema.tables where table_schema = 'public' and table_type = 'BASE TABLE'`)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	var table, content string
 	if _, err := pgx.ForEachRow(rows, []any{&table, &content}, func() error {
 		state["postgres "+table] = content

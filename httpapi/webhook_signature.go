@@ -13,8 +13,8 @@ import (
 // webhookChallenge says how to sign (RFC 9110, section 11.6.1, asks for a challenge with every 401).
 const webhookChallenge = `Standard-Webhooks headers="webhook-id webhook-timestamp webhook-signature"`
 
-// webhookKeys verify webhooks by the Standard Webhooks specification: HMAC-SHA256 over id, time and the body as it came,
-// within five minutes of now. Any of them is accepted, so that a secret can be replaced without losing a message.
+// webhookKeys verify webhooks by the Standard Webhooks specification: HMAC-SHA256 over id, time and the body as it
+// came, within five minutes of now. Any of them is accepted, so that a secret can be replaced without losing a message.
 type webhookKeys []*standardwebhooks.Webhook
 
 // newWebhookKeys takes secrets of the form whsec_…; what their bytes must be is checked where settings are read.
