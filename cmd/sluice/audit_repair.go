@@ -10,7 +10,8 @@ import (
 	"sluice/pipeline"
 )
 
-// repair shows how what audits find wrong would be repaired, or repairs it. It ends with errFound when anything is wrong afterwards.
+// repair shows how what audits find wrong would be repaired, or repairs it. It ends with errFound when anything is
+// wrong afterwards.
 func (c *auditCmd) repair(a *app, s *stores) error {
 	views, err := s.repairs(a, string(c.Sale), c.Apply)
 	if err != nil {

@@ -11,26 +11,20 @@ import (
 	"sluice/pipeline"
 )
 
-// bury makes a dead letter of what a stranger wrote into a stream, and returns its id.
+// bury makes a dead letter of a foreign stream entry, and returns its id.
 func bury(t *testing.T, at []string, entry string, payload map[string]any) string {
 	t.Helper()
 	store, err := db.Open(t.Context(), setting(at, "DATABASE_URL"), db.Options{MaxConns: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close()
 	sale, _ := payload["s"].(string)
 	letter := pipeline.DeadLetter{
 		Partition: 3, EntryID: entry, SaleID: sale, Payload: payload, Reason: pipeline.LetterUndecodable,
 		Error: "field k is missing", Deliveries: 1,
 	}
-	if err := store.BuryEvent(t.Context(), letter, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.BuryEvent(t.Context(), letter, nil))
 	letters, err := store.Letters(t.Context(), pipeline.LettersFilter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fmt.Sprint(letters[len(letters)-1].ID)
 }
 
@@ -75,7 +69,7 @@ func TestDeadLetters(t *testing.T) {
 			}
 		}
 		if strings.Contains(out, "\x1b") {
-			t.Errorf("a stranger's text reaches the terminal as it is: %q", out)
+			t.Errorf("foreign text reaches the terminal unescaped: %q", out)
 		}
 	}
 
@@ -114,9 +108,7 @@ func TestReplayIntoALostSale(t *testing.T) {
 	at := servers(t)
 	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
 	id := bury(t, at, "1-1", map[string]any{"s": "drop-1", "u": "alice", "q": "1"})
-	if err := testkit.Client(t, setting(at, "REDIS_URL")).FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testkit.Client(t, setting(at, "REDIS_URL")).FlushAll(t.Context()).Err())
 	sluice(t, at, "dead-letter", "replay", id).mustRefuse(t, 1, "Redis is being verified")
 	for range 2 {
 		if got := sluice(t, at, "rebuild", "--sale", "drop-1").mustFine(t); !strings.Contains(got, "absent") || !strings.Contains(got, "Nothing was changed") {

@@ -73,8 +73,8 @@ var devSteps = map[string]string{
 	"programs": "starting the API and the workers",
 }
 
-// freeOr returns an address if it is free, or else one with any free port. Another process may still take it first; then the
-// API says so and ends.
+// freeOr returns an address if it is free, or else one with any free port. Another process may still take it first;
+// then the API says so and ends.
 func freeOr(addr string) string {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"sluice/pipeline"
 )
 
-// maxSkew is how far apart clocks may be. Redis' clock decides about sale windows and Postgres' about payments; beyond a
-// second buyers see a countdown that is wrong.
+// maxSkew is how far apart clocks may be. Redis' clock decides about sale windows and Postgres' about payments; beyond
+// a second buyers see a countdown that is wrong.
 const maxSkew = time.Second
 
 // probeScript tries on a key of its own what the pipeline needs; see its header.

@@ -12,8 +12,8 @@ import (
 	"sluice/pipeline"
 )
 
-// trust reports which partitions admit buyers: those whose state was verified under the server process that has it now. Where
-// no partition was ever verified the installation is new, and nothing is wrong.
+// trust reports which partitions admit buyers: those whose state was verified under the server process that has it now.
+// Where no partition was ever verified the installation is new, and nothing is wrong.
 func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 	const check = "Redis trust"
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)

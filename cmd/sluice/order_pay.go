@@ -18,8 +18,8 @@ type orderPay struct {
 	Currency  string `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --amount."`
 }
 
-// Run records the payment. Money that came too late for the order is recorded as well, and ends with exit code 1: somebody
-// must pay it back.
+// Run records the payment. Money that came too late for the order is recorded as well, and ends with exit code 1:
+// somebody must pay it back.
 func (c *orderPay) Run(a *app) error {
 	id, err := parseOrderID(c.Order)
 	if err != nil {

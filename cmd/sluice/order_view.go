@@ -10,8 +10,8 @@ import (
 	"sluice/pipeline"
 )
 
-// orderView is everything that is known of one order. A part that does not exist is null: an order that is persisted and
-// settled has no entry and no lock, one that is queued has no row.
+// orderView is everything that is known of one order. A part that does not exist is null: an order that is persisted
+// and settled has no entry and no lock, one that is queued has no row.
 type orderView struct {
 	SaleID   string     `json:"sale_id"`
 	OrderID  string     `json:"order_id"`

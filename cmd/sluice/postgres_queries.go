@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// postgres is one direct connection for what only an operator reads: facts about the server itself, and rows that no stage of
-// the pipeline reads in this form. It changes nothing.
+// postgres is one direct connection for what only an operator reads: facts about the server itself, and rows that no
+// stage of the pipeline reads in this form. It changes nothing.
 type postgres struct{ conn *pgx.Conn }
 
 func dialPostgres(ctx context.Context, url string) (*postgres, error) {

@@ -10,8 +10,8 @@ import (
 // scanPage is how many keys Redis looks at in one step: some 100 µs.
 const scanPage = 1000
 
-// scan finds keys by looking at all of them, step by step, on every server of a cluster. There are few: some for each sale
-// and worker, and a lock for each order in work.
+// scan finds keys by looking at all of them, step by step, on every server of a cluster. There are few: some for each
+// sale and worker, and a lock for each order in work.
 func (s *stores) scan(ctx context.Context, pattern string) ([]string, error) {
 	var mu sync.Mutex // protects found: a cluster's servers are asked at once
 	var found []string

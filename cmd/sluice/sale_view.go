@@ -48,7 +48,8 @@ func (s *stores) viewSale(ctx context.Context, sale *pipeline.Sale, now time.Tim
 	return v
 }
 
-// viewPartition shows a sale as not loaded also where Redis does not answer: the definition is worth showing either way.
+// viewPartition shows a sale as not loaded also where Redis does not answer: the definition is worth showing either
+// way.
 func (s *stores) viewPartition(ctx context.Context, saleID string, p pipeline.Partition) partitionView {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

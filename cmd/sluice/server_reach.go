@@ -22,8 +22,8 @@ func postgresServer(cfg config.Config) server {
 	return server{"Postgres", withoutSecrets(cfg.DatabaseURL), "DATABASE_URL"}
 }
 
-// withoutSecrets keeps scheme, host and path of an address. Users, passwords and parameters (which may contain either) are
-// left out.
+// withoutSecrets keeps scheme, host and path of an address. Users, passwords and parameters (which may contain either)
+// are left out.
 func withoutSecrets(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"sluice/internal/config"
 )
 
-// patience is how long a command waits for a server that does not answer, unless START_TIMEOUT says otherwise: a person is
-// waiting too.
+// patience is how long a command waits for a server that does not answer, unless START_TIMEOUT says otherwise: a person
+// is waiting too.
 const patience = 3 * time.Second
 
 // settings are flags for the settings that an operator's command needs. They only note their text: package config reads

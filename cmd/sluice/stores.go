@@ -21,8 +21,8 @@ const (
 	poolSize = 2
 )
 
-// stores are the open connections of a command. Unlike a server it also accepts a Redis that is not fit for orders: that is
-// when an operator needs it.
+// stores are the open connections of a command. Unlike a server it also accepts a Redis that is not fit for orders:
+// that is when an operator needs it.
 type stores struct {
 	cfg      config.Config
 	redis    redis.UniversalClient
@@ -57,7 +57,8 @@ func (a *app) withSale(id string, work func(*stores, *pipeline.Sale) error) erro
 	})
 }
 
-// checkInstallation refuses a Redis that belongs to another database: whatever is reported of the two together would be wrong.
+// checkInstallation refuses a Redis that belongs to another database: whatever is reported of the two together would be
+// wrong.
 func (s *stores) checkInstallation(ctx context.Context) error {
 	id, err := s.postgres.Installation(ctx)
 	if err != nil {
@@ -112,8 +113,8 @@ func (s *stores) connectPostgres(ctx context.Context) (err error) {
 	return s.postgres.CheckSchema(ctx)
 }
 
-// findPartitions takes the number of the installation, which was fixed when it was first used. A command that only reads
-// must not fix it: the first sale does.
+// findPartitions takes the number of the installation, which was fixed when it was first used. A command that only
+// reads must not fix it: the first sale does.
 func (s *stores) findPartitions(ctx context.Context, given bool) error {
 	pg, err := dialPostgres(ctx, s.cfg.DatabaseURL)
 	if err != nil {
