@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"sluice/pipeline"
 )
@@ -25,11 +26,8 @@ func idempotencyKey(h http.Header) (string, error) {
 	case len(key) > pipeline.MaxIdempotencyKeyBytes:
 		return "", fieldError{idempotencyHeader,
 			fmt.Sprintf("it has %d bytes; at most %d are allowed", len(key), pipeline.MaxIdempotencyKeyBytes)}
-	}
-	for _, b := range []byte(key) {
-		if b < ' ' || b > '~' {
-			return "", fieldError{idempotencyHeader, "only printable ASCII characters are allowed"}
-		}
+	case strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }):
+		return "", fieldError{idempotencyHeader, "only printable ASCII characters are allowed"}
 	}
 	return key, nil
 }

@@ -9,11 +9,7 @@ import (
 // cancelOrder answers the owner of an order; to other buyers the order does not exist. Repeating it changes nothing and
 // gets the same answer.
 func (a *api) cancelOrder(c echo.Context) error {
-	userID, orderID, err := a.buyerAndOrder(c)
-	if err != nil {
-		return err
-	}
-	sale, err := a.sale(c)
+	userID, orderID, sale, err := a.buyerOrderAndSale(c)
 	if err != nil {
 		return err
 	}

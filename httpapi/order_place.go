@@ -63,9 +63,7 @@ func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	case lua.AdmitAlreadyOrdered:
 		return alreadyOrdered(liveOrder, d.Receipt.SaleID, d.Receipt.OrderID)
 	case lua.AdmitKeyReused:
-		p := newProblem(codeIdempotencyKeyReused, "this Idempotency-Key belongs to an order with another quantity")
-		p.OrderID = d.Receipt.OrderID
-		return p
+		return keyReused("this Idempotency-Key belongs to an order with another quantity", d.Receipt.OrderID)
 	case lua.AdmitSoldOut:
 		p := newProblem(codeSoldOut, "not enough units are left")
 		p.Waitlist = sale.Waitlist > 0
@@ -79,9 +77,7 @@ func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
 	case lua.AdmitBacklogFull:
 		return newProblem(codeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
 	case lua.AdmitOverLimit:
-		p := invalid(fieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order", d.MaxQuantity)})
-		p.MaxQuantity = d.MaxQuantity
-		return p
+		return overLimit(d.MaxQuantity, "")
 	default:
 		return fmt.Errorf("admission returned %q, which has no answer in HTTP", d.Code)
 	}
@@ -93,6 +89,19 @@ const liveOrder = "you have a live order in this sale"
 func alreadyOrdered(detail, saleID, orderID string) error {
 	p := newProblem(codeAlreadyOrdered, detail)
 	p.OrderID, p.location = orderID, orderPath(saleID, orderID)
+	return p
+}
+
+func keyReused(detail, orderID string) error {
+	p := newProblem(codeIdempotencyKeyReused, detail)
+	p.OrderID = orderID
+	return p
+}
+
+// overLimit names the limit of a sale, and what else it demands of a quantity.
+func overLimit(limit int, also string) error {
+	p := invalid(fieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order%s", limit, also)})
+	p.MaxQuantity = limit
 	return p
 }
 

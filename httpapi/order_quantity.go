@@ -28,6 +28,9 @@ func readQuantity(c echo.Context) (int, error) {
 // all other handling of an order together.
 var plainQuantity = regexp.MustCompile(`^[ \t\r\n]*\{[ \t\r\n]*"quantity"[ \t\r\n]*:[ \t\r\n]*([1-9][0-9]{0,2})[ \t\r\n]*\}[ \t\r\n]*$`)
 
+// The expression may take no more than the limit; the limit itself, 1000, takes the way through the decoder.
+const _ = uint(pipeline.MaxQuantityLimit - 999)
+
 // decodeQuantity reads {"quantity":N}. It takes exactly that and {} (one unit): a field that is misspelt or sent twice
 // would otherwise order something that the buyer did not mean. Errors are fieldErrors.
 func decodeQuantity(body []byte) (int, error) {

@@ -49,11 +49,7 @@ func viewReceipt(r *pipeline.Receipt) orderView {
 
 // showOrder answers the owner of an order; to other buyers the order does not exist.
 func (a *api) showOrder(c echo.Context) error {
-	userID, orderID, err := a.buyerAndOrder(c)
-	if err != nil {
-		return err
-	}
-	sale, err := a.sale(c)
+	userID, orderID, sale, err := a.buyerOrderAndSale(c)
 	if err != nil {
 		return err
 	}
@@ -83,6 +79,14 @@ func (a *api) buyerAndOrder(c echo.Context) (userID, orderID string, err error) 
 	}
 	orderID, err = orderParam(c)
 	return userID, orderID, err
+}
+
+// buyerOrderAndSale is buyerAndOrder, and then the sale that the path names.
+func (a *api) buyerOrderAndSale(c echo.Context) (userID, orderID string, sale *pipeline.Sale, err error) {
+	if userID, orderID, err = a.buyerAndOrder(c); err == nil {
+		sale, err = a.sale(c)
+	}
+	return userID, orderID, sale, err
 }
 
 func (a *api) buyerAndSale(c echo.Context) (userID string, sale *pipeline.Sale, err error) {

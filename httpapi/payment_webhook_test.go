@@ -21,7 +21,7 @@ import (
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-func (r *rig) newCashier() *pipeline.Cashier {
+func (r *rig) newPayments() *pipeline.Cashier {
 	r.metrics = prometheus.NewRegistry()
 	return pipeline.NewCashier(r.rdb, r.keys, r.store, r.store, pipeline.NewNews(r.rdb, r.keys, r.log()), pipeline.NewMetrics(r.metrics), r.log())
 }
@@ -343,14 +343,14 @@ func TestPaymentOfAQueuedOrder(t *testing.T) {
 	must(t, server.Pause())
 	r.paid(delivery("msg_3", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 202, "waiting", "", "queued")
 	must(t, server.Resume())
-	must(t, r.cashier.DecideWaiting(t.Context()))
+	must(t, r.payments.DecideWaiting(t.Context()))
 	r.paid(early, 202, "waiting", "", "queued") // the event is in the stream, and so are its contemporaries
 	r.persist(sale)
-	must(t, r.cashier.DecideWaiting(t.Context()))
+	must(t, r.payments.DecideWaiting(t.Context()))
 	r.paid(early, 200, "paid", "", "paid")
 	r.paid(delivery("msg_2", ""), 202, "waiting", "", "queued")
 	r.empty(sale)
-	must(t, r.cashier.DecideWaiting(t.Context()))
+	must(t, r.payments.DecideWaiting(t.Context()))
 	r.expect(delivery("msg_2", ""), 404, "unknown-order")
 	r.expect(delivery("msg_3", ""), 404, "unknown-order")
 	r.expect(delivery("msg_4", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 404, "unknown-order")

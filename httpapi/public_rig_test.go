@@ -45,8 +45,8 @@ type rig struct {
 	logs      *lockedBuffer
 	pushes    *prometheus.Registry // the hub's
 	endPush   func()               // ends the hub, as a server that stops does
-	cashier   *pipeline.Cashier
-	metrics   *prometheus.Registry // of the cashier
+	payments  *pipeline.Cashier
+	metrics   *prometheus.Registry // of the payments
 }
 
 type rigOptions struct {
@@ -85,9 +85,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	})
 	r.verify(admission)
 	lookup := pipeline.NewLookup(r.rdb, r.keys, r.store)
-	r.cashier = r.newCashier()
+	r.payments = r.newPayments()
 	deps := httpapi.Deps{
-		Payments: r.cashier, WebhookSecrets: []string{webhookSecret},
+		Payments: r.payments, WebhookSecrets: []string{webhookSecret},
 
 		Admission: admission, Sales: r.sales, Stock: pipeline.NewStockReader(r.rdb, r.keys),
 		Orders: lookup, Cancel: pipeline.NewCanceller(lookup, r.store, pipeline.NewNews(r.rdb, r.keys, log), pipeline.NewMetrics(nil)),

@@ -66,9 +66,7 @@ func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
 	case lua.JoinAlreadyWaiting:
 		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
 	case lua.JoinKeyReused:
-		p := newProblem(codeIdempotencyKeyReused, "with this Idempotency-Key you wait for another quantity")
-		p.OrderID = d.Stay.OrderID
-		return p
+		return keyReused("with this Idempotency-Key you wait for another quantity", d.Stay.OrderID)
 	case lua.JoinNoWaitlist:
 		return newProblem(codeNoWaitlist, "this sale has no waitlist")
 	case lua.JoinFull:
@@ -82,9 +80,7 @@ func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
 	case lua.JoinPaused:
 		return newProblem(codeSalePaused, "the sale is paused")
 	case lua.JoinOverLimit:
-		p := invalid(fieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order, and no more than it has", d.MaxQuantity)})
-		p.MaxQuantity = d.MaxQuantity
-		return p
+		return overLimit(d.MaxQuantity, ", and no more than it has")
 	default:
 		return fmt.Errorf("the waitlist returned %q, which has no answer in HTTP", d.Code)
 	}

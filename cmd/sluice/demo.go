@@ -126,28 +126,18 @@ func endsTable(r *demo.Result) *table.Table {
 func moneyTable(r *demo.Result) *table.Table {
 	money := table.New("", ">", "")
 	for _, outcome := range slices.Sorted(maps.Keys(r.Payments)) {
-		money.Row(outcome, r.Payments[outcome], moneyMeaning(outcome))
+		money.Row(outcome, r.Payments[outcome], moneyMeaning[outcome])
 	}
 	return money
 }
 
-func moneyMeaning(outcome string) string {
-	switch outcome {
-	case "paid":
-		return "200: the order is paid; the same webhook again, the same answer"
-	case "repeated":
-		return "200: the same payment under another webhook-id"
-	case "refund_due":
-		return "200: too late, the money is to be paid back"
-	case "waiting":
-		return "202: the order is not in Postgres yet; decided as soon as it is"
-	case "amount-mismatch":
-		return "422: not the price; on record, without effect"
-	case "invalid-signature":
-		return "401: forged"
-	default:
-		return ""
-	}
+var moneyMeaning = map[string]string{
+	"paid":              "200: the order is paid; the same webhook again, the same answer",
+	"repeated":          "200: the same payment under another webhook-id",
+	"refund_due":        "200: too late, the money is to be paid back",
+	"waiting":           "202: the order is not in Postgres yet; decided as soon as it is",
+	"amount-mismatch":   "422: not the price; on record, without effect",
+	"invalid-signature": "401: forged",
 }
 
 func meaning(code string, r *demo.Result) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"sluice/cmd/sluice/table"
@@ -74,12 +75,7 @@ func troubleText(e *webhook.Endpoint) string {
 	}
 }
 
-func typesText(types []string) string {
-	if len(types) == 0 {
-		return "all events"
-	}
-	return strings.Join(types, ",")
-}
+func typesText(types []string) string { return cmp.Or(strings.Join(types, ","), "all events") }
 
 type endpointEnable struct {
 	ID       int64 `arg:"" help:"Id of the endpoint."`

@@ -36,7 +36,8 @@ func (c *saleCreate) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		if err := s.fixPartitions(a.ctx); err != nil {
+		// What is put into Redis from now on is found by the number of partitions.
+		if s.cfg.Partitions, err = s.postgres.EnsurePartitions(a.ctx, s.cfg.Partitions); err != nil {
 			return err
 		}
 		if err := pipeline.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {

@@ -135,13 +135,6 @@ func (s *stores) findPartitions(ctx context.Context, given bool) error {
 	return nil
 }
 
-// fixPartitions makes the number of partitions final: what is put into Redis from now on is found by it.
-func (s *stores) fixPartitions(ctx context.Context) error {
-	installed, err := s.postgres.EnsurePartitions(ctx, s.cfg.Partitions)
-	s.cfg.Partitions = installed
-	return err
-}
-
 func (s *stores) close() {
 	if s.postgres != nil {
 		s.postgres.Close()

@@ -47,13 +47,7 @@ func NewEndpointWithSecret(e *webhook.Endpoint) Endpoint {
 }
 
 // NewEndpoints views a list.
-func NewEndpoints(list []webhook.Endpoint) []Endpoint {
-	views := make([]Endpoint, len(list))
-	for i := range list {
-		views[i] = NewEndpoint(&list[i])
-	}
-	return views
-}
+func NewEndpoints(list []webhook.Endpoint) []Endpoint { return views(list, NewEndpoint) }
 
 func endpointState(e *webhook.Endpoint) string {
 	switch {

@@ -35,17 +35,4 @@ func NewLetter(l *pipeline.Letter) Letter {
 }
 
 // NewLetters views a list.
-func NewLetters(letters []pipeline.Letter) []Letter {
-	views := make([]Letter, len(letters))
-	for i := range letters {
-		views[i] = NewLetter(&letters[i])
-	}
-	return views
-}
-
-func textOrNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
+func NewLetters(list []pipeline.Letter) []Letter { return views(list, NewLetter) }

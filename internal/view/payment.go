@@ -40,10 +40,4 @@ func NewPayment(p *pipeline.Payment) Payment {
 }
 
 // NewPayments views a list.
-func NewPayments(payments []pipeline.Payment) []Payment {
-	views := make([]Payment, len(payments))
-	for i := range payments {
-		views[i] = NewPayment(&payments[i])
-	}
-	return views
-}
+func NewPayments(list []pipeline.Payment) []Payment { return views(list, NewPayment) }

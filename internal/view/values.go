@@ -13,3 +13,19 @@ func TimeOrNil(t time.Time) *string {
 	s := Time(t)
 	return &s
 }
+
+func textOrNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// views views each item of a list. It is never nil, so that its JSON is a list.
+func views[T, V any](list []T, view func(*T) V) []V {
+	all := make([]V, len(list))
+	for i := range list {
+		all[i] = view(&list[i])
+	}
+	return all
+}
