@@ -52,7 +52,7 @@ type Deps struct {
 
 	// Streams counts the streams of events, so that a server can wait for their end; nil: none does.
 	Streams *Streams
-	// Heartbeat is how often an idle stream of events shows that it lives; default 15 s.
+	// Heartbeat is how often an idle stream of events sends a comment; default 15 s.
 	Heartbeat time.Duration
 }
 

@@ -26,7 +26,7 @@ var (
 	htmlType    = []string{"text/html; charset=utf-8"}
 
 	noStore      = []string{"no-store"}            // receipts and problems: true only at this moment, for this buyer
-	privateCache = []string{"private, no-cache"}   // a buyer's order: may be kept by the buyer, must be asked for again
+	privateCache = []string{"private, no-cache"}   // a buyer's order: may be kept by the buyer, must be revalidated
 	briefly      = []string{"public, max-age=1"}   // sales: a shared cache in front saves a flood of page loads
 	forMinutes   = []string{"public, max-age=300"} // documents that change with a release
 )

@@ -23,7 +23,7 @@ type cli struct {
 	Pending    pendingCmd    `cmd:"" help:"Show the orders that were delivered to workers and not acknowledged."`
 	DeadLetter deadLetterCmd `cmd:"" help:"List, show, replay and discard what could not become an order."`
 	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test the receivers of events about orders."`
-	Workers    workersCmd    `cmd:"" help:"Show the workers and whether they live."`
+	Workers    workersCmd    `cmd:"" help:"Show the workers, and which are alive."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
 	Health     healthCmd     `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`

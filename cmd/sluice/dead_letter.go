@@ -15,7 +15,7 @@ type deadLetterCmd struct {
 	Ls      letterList    `cmd:"" help:"List dead letters, the newest last."`
 	Show    letterShow    `cmd:"" help:"Show all of one dead letter."`
 	Replay  letterReplay  `cmd:"" help:"Make an order of a dead letter."`
-	Discard letterDiscard `cmd:"" help:"Note that no order shall be made of a dead letter."`
+	Discard letterDiscard `cmd:"" help:"Close a dead letter without making an order of it."`
 }
 
 type letterList struct {

@@ -92,7 +92,7 @@ func interruptedOr(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitEnd returns when the user asks for the end, or when nothing is left to watch.
+// awaitEnd returns at an interruption, or when every process has ended.
 func awaitEnd(ctx context.Context, c *crew.Crew, log *devLog) error {
 	gone := make(chan *crew.Member)
 	members := append([]*crew.Member{c.API}, c.Workers...)

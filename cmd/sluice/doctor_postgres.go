@@ -125,7 +125,7 @@ func (d *doctor) installation(ctx context.Context, pg *postgres) {
 	err = pipeline.CheckInstallation(ctx, rdb, pipeline.DefaultKeys, d.cfg.Partitions, id)
 	switch {
 	case pipeline.IsForeign(err):
-		d.failed(check, err, "set REDIS_URL and DATABASE_URL to a pair; FLUSHALL makes a Redis free whose data nobody needs")
+		d.failed(check, err, "set REDIS_URL and DATABASE_URL to a pair; FLUSHALL frees a Redis whose data is not needed")
 	case err != nil:
 		d.note(true, check, id+"; Redis did not say whether it belongs to it", "")
 	default:

@@ -60,7 +60,7 @@ func (c *endpointList) Run(a *app) error {
 			}
 			t.Row(views[i].ID, e.URL, typesText(e.Types), views[i].State, e.Backlog, e.Missed, delivered, troubleText(e))
 		}
-		return printList(a, views, t, "No endpoints; nobody is notified of what becomes of orders.")
+		return printList(a, views, t, "No endpoints; events about orders are not delivered.")
 	})
 }
 

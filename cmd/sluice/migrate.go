@@ -7,14 +7,15 @@ import (
 	"sluice/db"
 )
 
-// migratePatience is how long migrate waits for a Postgres that may just be starting with it, as in a compose stack.
-const migratePatience = 30 * time.Second
+// migrateStartTimeout is how long migrate waits for a Postgres that may just be starting with it, as in a compose
+// stack.
+const migrateStartTimeout = 30 * time.Second
 
 type migrateCmd struct{}
 
 // Run migrates. It needs no Redis, so it does not ask for one to be set.
 func (c *migrateCmd) Run(a *app) error {
-	cfg, err := a.settings.load(map[string]string{"REDIS_URL": "redis://not-needed", "START_TIMEOUT": migratePatience.String()})
+	cfg, err := a.settings.load(map[string]string{"REDIS_URL": "redis://not-needed", "START_TIMEOUT": migrateStartTimeout.String()})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ type orderPay struct {
 }
 
 // Run records the payment. Money that came too late for the order is recorded as well, and ends with exit code 1:
-// somebody must pay it back.
+// it must be paid back.
 func (c *orderPay) Run(a *app) error {
 	id, err := parseOrderID(c.Order)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// maxAhead bounds times like +1h: a sale planned for later than in ten years is a slip of the finger.
+// maxAhead bounds times like +1h: a sale planned for later than in ten years is a typing mistake.
 const maxAhead = 10 * 365 * 24 * time.Hour
 
 // when reads a time as it is typed: now, +1h (from now), or RFC 3339.

@@ -71,11 +71,11 @@ func adviseOnDead(a *app, views []workerView) {
 	}
 	switch {
 	case orders > 0 && alive > 0:
-		sayf(a.out, "%s orders are pending with dead workers; the living ones take them over within seconds.", table.Number(orders))
+		sayf(a.out, "%s orders are pending with dead workers; the others take them over within seconds.", table.Number(orders))
 	case orders > 0:
 		sayf(a.out, "%s orders are pending with dead workers, and no worker is alive to take them over: start a worker.", table.Number(orders))
 	case dead > 0:
-		sayf(a.out, "Dead workers without orders are removed by the living ones.")
+		sayf(a.out, "Dead workers without orders are removed by the others.")
 	}
 }
 
