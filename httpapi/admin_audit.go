@@ -9,8 +9,8 @@ import (
 	"sluice/pipeline"
 )
 
-// audit answers with what was found; that something was is no error. A sale that Redis does not hold is a finding: its
-// units are nowhere.
+// audit answers with what was found; a finding is no error. A sale that is missing in Redis is a finding: its units are
+// nowhere.
 func (a *admin) audit(c echo.Context) error {
 	sale, err := a.sale(c)
 	if err != nil {
@@ -26,23 +26,20 @@ func (a *admin) audit(c echo.Context) error {
 	return sendJSON(c, http.StatusOK, view.NewAudit(report))
 }
 
-// repair answers with what would be done, or was done. That something was wrong is no error.
+// repair answers with what would be done, or was done.
 func (a *admin) repair(c echo.Context) error {
 	id, err := pathParam(c, "sale")
 	if err != nil {
 		return err
 	}
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
 	var apply bool
-	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"apply": &apply}); err != nil {
+	who, _, err := readCommand(c, map[string]any{"apply": &apply})
+	if err != nil {
 		return err
 	}
 	report, err := a.Repairer.Repair(c.Request().Context(), id, who, apply)
 	if err != nil {
-		return notFound(err, CodeUnknownSale)
+		return notFound(err, codeUnknownSale)
 	}
 	return sendJSON(c, http.StatusOK, view.NewRepair(&report))
 }

@@ -17,11 +17,10 @@ const (
 	challenge    = `Bearer realm="sluice-admin"`
 )
 
-// authenticate lets in whoever has the token, before anything else is told: not even which paths exist.
+// authenticate refuses requests without the token before anything else: they do not even learn which paths exist.
 func (a *admin) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		c.Response().Header()[headerCacheControl] = noStore
-		if !open(c.Request().URL.Path) {
+		if !isOpen(c.Request().URL.Path) {
 			if err := a.checkToken(c.Request().Header); err != nil {
 				return err
 			}
@@ -32,32 +31,32 @@ func (a *admin) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 
 func (a *admin) checkToken(h http.Header) error {
 	if a.Token == "" {
-		return &Unauthenticated{challenge, "nobody can be let in: set ADMIN_TOKEN, and start the api again"}
+		return &unauthenticated{challenge, "the admin API is closed: set ADMIN_TOKEN, and start the api again"}
 	}
 	values := h["Authorization"]
 	if len(values) != 1 {
-		return &Unauthenticated{challenge, "send the header Authorization: Bearer, with the value of ADMIN_TOKEN, once"}
+		return &unauthenticated{challenge, "send the header Authorization: Bearer, with the value of ADMIN_TOKEN, once"}
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	// Hashes, so that the time tells nothing of the length either.
+	// Hashes, so that the time taken does not reveal the length either.
 	given, wanted := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(a.Token))
 	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(given[:], wanted[:]) != 1 {
-		return &Unauthenticated{challenge, "the token is not the ADMIN_TOKEN of this api"}
+		return &unauthenticated{challenge, "the token is not the ADMIN_TOKEN of this api"}
 	}
 	return nil
 }
 
-// actor is who the audit log says it was: what the header X-Actor says, which whoever has the token is trusted with.
+// actor is the name that goes into the audit log: the header X-Actor, which is believed because the token was right.
 func actor(h http.Header) (string, error) {
 	values := h[actorHeader]
 	switch {
 	case len(values) == 0:
 		return defaultActor, nil
 	case len(values) > 1:
-		return "", FieldError{actorHeader, "send it once"}
+		return "", fieldError{actorHeader, "send it once"}
 	}
 	if err := pipeline.ValidateActor(values[0]); err != nil {
-		return "", FieldError{actorHeader, messageOf(err)}
+		return "", fieldError{actorHeader, messageOf(err)}
 	}
 	return values[0], nil
 }

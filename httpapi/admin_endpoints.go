@@ -11,17 +11,6 @@ import (
 	"sluice/webhook"
 )
 
-// Endpoints is what operators do with the receivers of events. *webhook.Desk is one.
-type Endpoints interface {
-	Endpoints(ctx context.Context) ([]webhook.Endpoint, error)
-	Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error)
-	Add(ctx context.Context, actor, url string, types []string) (webhook.Endpoint, error)
-	EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (webhook.Endpoint, error)
-	DisableEndpoint(ctx context.Context, actor string, id int64) (webhook.Endpoint, error)
-	RemoveEndpoint(ctx context.Context, actor string, id int64) error
-	Test(ctx context.Context, id int64) (webhook.Result, error)
-}
-
 func (a *admin) routeEndpoints(e *echo.Echo) {
 	const one = adminRoot + "endpoints/:id"
 	read := []string{http.MethodGet, http.MethodHead}
@@ -45,18 +34,14 @@ func (a *admin) listEndpoints(c echo.Context) error {
 }
 
 func (a *admin) addEndpoint(c echo.Context) error {
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
 	var url string
 	var types []string
-	given, err := readFields(c.Response().Writer, c.Request(), map[string]any{"url": &url, "types": &types})
+	who, given, err := readCommand(c, map[string]any{"url": &url, "types": &types})
 	if err != nil {
 		return err
 	}
 	if !given["url"] {
-		return FieldError{"url", "it is required"}
+		return fieldError{"url", "it is required"}
 	}
 	e, err := a.Endpoints.Add(c.Request().Context(), who, url, types)
 	if err != nil {
@@ -77,77 +62,53 @@ func (a *admin) showEndpoint(c echo.Context) error {
 
 func (a *admin) enableEndpoint(c echo.Context) error {
 	var skip bool
-	return a.changeEndpoint(c, map[string]any{"skip_next": &skip}, func(ctx context.Context, who string, id int64) (webhook.Endpoint, error) {
+	e, err := commandOn(c, endpointID, map[string]any{"skip_next": &skip}, func(ctx context.Context, who string, id int64) (webhook.Endpoint, error) {
 		return a.Endpoints.EnableEndpoint(ctx, who, id, skip)
 	})
+	return sendEndpoint(c, &e, err)
 }
 
 func (a *admin) disableEndpoint(c echo.Context) error {
-	return a.changeEndpoint(c, nil, a.Endpoints.DisableEndpoint)
-}
-
-func (a *admin) changeEndpoint(
-	c echo.Context, fields map[string]any, change func(ctx context.Context, actor string, id int64) (webhook.Endpoint, error),
-) error {
-	id, who, err := endpointAndActor(c)
-	if err != nil {
-		return err
-	}
-	if _, err := readFields(c.Response().Writer, c.Request(), fields); err != nil {
-		return err
-	}
-	e, err := change(c.Request().Context(), who, id)
+	e, err := commandOn(c, endpointID, nil, a.Endpoints.DisableEndpoint)
 	return sendEndpoint(c, &e, err)
 }
 
 func (a *admin) removeEndpoint(c echo.Context) error {
-	id, who, err := endpointAndActor(c)
+	id, err := endpointID(c)
+	if err != nil {
+		return err
+	}
+	who, err := actor(c.Request().Header)
 	if err != nil {
 		return err
 	}
 	if err := a.Endpoints.RemoveEndpoint(c.Request().Context(), who, id); err != nil {
-		return notFound(err, CodeUnknownEndpoint)
+		return notFound(err, codeUnknownEndpoint)
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-// testEndpoint answers with how the delivery went; that it failed is no error.
+// testEndpoint answers with the result of the delivery; a failed one is no error.
 func (a *admin) testEndpoint(c echo.Context) error {
 	id, err := endpointID(c)
 	if err != nil {
 		return err
 	}
-	if _, err := readFields(c.Response().Writer, c.Request(), nil); err != nil {
+	if _, err := readFields(c, nil); err != nil {
 		return err
 	}
 	result, err := a.Endpoints.Test(c.Request().Context(), id)
 	if err != nil {
-		return notFound(err, CodeUnknownEndpoint)
+		return notFound(err, codeUnknownEndpoint)
 	}
 	return sendJSON(c, http.StatusOK, view.NewDelivery(&result))
 }
 
 func sendEndpoint(c echo.Context, e *webhook.Endpoint, err error) error {
 	if err != nil {
-		return notFound(err, CodeUnknownEndpoint)
+		return notFound(err, codeUnknownEndpoint)
 	}
 	return sendJSON(c, http.StatusOK, view.NewEndpoint(e))
 }
 
-func endpointAndActor(c echo.Context) (int64, string, error) {
-	id, err := endpointID(c)
-	if err != nil {
-		return 0, "", err
-	}
-	who, err := actor(c.Request().Header)
-	return id, who, err
-}
-
-// endpointID is the endpoint that the path names. What is no number names none.
-func endpointID(c echo.Context) (int64, error) {
-	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
-	if err != nil {
-		return 0, newProblem(CodeUnknownEndpoint, "no endpoint has this id: ids are numbers")
-	}
-	return id, nil
-}
+func endpointID(c echo.Context) (int64, error) { return idParam(c, codeUnknownEndpoint, "endpoint") }

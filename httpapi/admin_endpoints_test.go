@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sluice/httpapi"
 	"sluice/internal/view"
 	"sluice/webhook"
 )
@@ -68,7 +67,7 @@ func TestAdminEndpoints(t *testing.T) {
 	}
 	for _, c := range []call{ask("GET", "endpoints/1", ""), ask("GET", "endpoints", ""), post("endpoints/1/disable", ""), post("endpoints/1/enable", `{"skip_next":true}`)} {
 		if got := r.expect(c, 200, ""); strings.Contains(string(got.body), "whsec") {
-			t.Errorf("%s tells the secret: %s", c.path, got.body)
+			t.Errorf("%s shows the secret: %s", c.path, got.body)
 		}
 	}
 	if got := r.expect(post("endpoints/1/enable", `{"skip_next":1}`), 400, "invalid-request"); !strings.Contains(string(got.body), "true or false") {
@@ -85,8 +84,8 @@ func TestAdminEndpoints(t *testing.T) {
 	}
 }
 
-// TestEventsShowTheOrder: the data of an event is what the status call shows at that moment, and the buyer and the version
-// besides.
+// TestEventsShowTheOrder: the data of an event is what the status call shows at that moment, and the buyer and the
+// version besides.
 func TestEventsShowTheOrder(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
@@ -124,5 +123,3 @@ func TestEventsShowTheOrder(t *testing.T) {
 	r.public.expect(cancel(path, "ann"), 200, "")
 	compare(webhook.TypeOrderCancelled)
 }
-
-var _ httpapi.Endpoints = (*webhook.Desk)(nil)

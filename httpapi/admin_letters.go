@@ -1,9 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"math"
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -27,18 +27,11 @@ func (a *admin) listLetters(c echo.Context) error {
 	if err := q.wrong(); err != nil {
 		return err
 	}
-	letters, err := a.Letters.Letters(c.Request().Context(), filter)
+	letters, err := a.Store.Letters(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
-	list := struct {
-		DeadLetters []view.Letter `json:"dead_letters"`
-		NextAfter   *string       `json:"next_after"` // for the next page; null on the last one
-	}{DeadLetters: view.NewLetters(letters)}
-	if n := len(letters); n == filter.Limit {
-		list.NextAfter = &list.DeadLetters[n-1].ID
-	}
-	return sendJSON(c, http.StatusOK, list)
+	return sendPage(c, "dead_letters", view.NewLetters(letters), filter.Limit, func(v *view.Letter) string { return v.ID })
 }
 
 func (a *admin) showLetter(c echo.Context) error {
@@ -46,57 +39,31 @@ func (a *admin) showLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	letter, err := a.Letters.Letter(c.Request().Context(), id)
+	letter, err := a.Store.Letter(c.Request().Context(), id)
 	return sendLetter(c, &letter, err)
 }
 
 func (a *admin) replay(c echo.Context) error {
-	id, who, err := letterAndActor(c)
-	if err != nil {
-		return err
-	}
 	var set map[string]string
-	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"set": &set}); err != nil {
-		return err
-	}
-	letter, err := a.Replayer.Replay(c.Request().Context(), id, who, set)
+	letter, err := commandOn(c, letterID, map[string]any{"set": &set}, func(ctx context.Context, who string, id int64) (pipeline.Letter, error) {
+		return a.Replayer.Replay(ctx, id, who, set)
+	})
 	return sendLetter(c, &letter, err)
 }
 
 func (a *admin) discard(c echo.Context) error {
-	id, who, err := letterAndActor(c)
-	if err != nil {
-		return err
-	}
 	var note string
-	if _, err := readFields(c.Response().Writer, c.Request(), map[string]any{"note": &note}); err != nil {
-		return err
-	}
-	letter, err := a.Replayer.Discard(c.Request().Context(), id, who, note)
+	letter, err := commandOn(c, letterID, map[string]any{"note": &note}, func(ctx context.Context, who string, id int64) (pipeline.Letter, error) {
+		return a.Replayer.Discard(ctx, id, who, note)
+	})
 	return sendLetter(c, &letter, err)
 }
 
 func sendLetter(c echo.Context, letter *pipeline.Letter, err error) error {
 	if err != nil {
-		return notFound(err, CodeUnknownDeadLetter)
+		return notFound(err, codeUnknownDeadLetter)
 	}
 	return sendJSON(c, http.StatusOK, view.NewLetter(letter))
 }
 
-func letterAndActor(c echo.Context) (int64, string, error) {
-	id, err := letterID(c)
-	if err != nil {
-		return 0, "", err
-	}
-	who, err := actor(c.Request().Header)
-	return id, who, err
-}
-
-// letterID is the letter that the path names. What is no number names none.
-func letterID(c echo.Context) (int64, error) {
-	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
-	if err != nil {
-		return 0, newProblem(CodeUnknownDeadLetter, "no dead letter has this id: ids are numbers")
-	}
-	return id, nil
-}
+func letterID(c echo.Context) (int64, error) { return idParam(c, codeUnknownDeadLetter, "dead letter") }

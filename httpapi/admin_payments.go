@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"context"
 	"math"
-	"net/http"
 	"slices"
 
 	"github.com/labstack/echo/v4"
@@ -11,11 +9,6 @@ import (
 	"sluice/internal/view"
 	"sluice/pipeline"
 )
-
-// PaymentList is where payments are read. *db.Store is one.
-type PaymentList interface {
-	Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error)
-}
 
 // listedPayments is the default of ?limit=.
 const listedPayments = 100
@@ -31,21 +24,14 @@ func (a *admin) listPayments(c echo.Context) error {
 		SaleID: q.text("sale"), OrderID: q.text("order"), Outcome: pipeline.PaymentOutcome(q.text("outcome")),
 	}
 	if filter.Outcome != "" && !slices.Contains(pipeline.StoredOutcomes, filter.Outcome) {
-		q.errs = append(q.errs, FieldError{"outcome", "use waiting, paid, refund_due, refused or repeated"})
+		q.errs = append(q.errs, fieldError{"outcome", "use waiting, paid, refund_due, refused or repeated"})
 	}
 	if err := q.wrong(); err != nil {
 		return err
 	}
-	payments, err := a.Payments.Payments(c.Request().Context(), filter)
+	payments, err := a.Store.Payments(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
-	list := struct {
-		Payments  []view.Payment `json:"payments"`
-		NextAfter *string        `json:"next_after"` // for the next page; null on the last one
-	}{Payments: view.NewPayments(payments)}
-	if n := len(payments); n == filter.Limit {
-		list.NextAfter = &list.Payments[n-1].ID
-	}
-	return sendJSON(c, http.StatusOK, list)
+	return sendPage(c, "payments", view.NewPayments(payments), filter.Limit, func(v *view.Payment) string { return v.ID })
 }

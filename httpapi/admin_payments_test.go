@@ -18,7 +18,7 @@ type paymentList struct {
 	NextAfter *string `json:"next_after"`
 }
 
-// TestAdminPayments: operators see what was told of, by whom, and what became of it, page by page.
+// TestAdminPayments: operators see what was reported, by whom, and what became of it, page by page.
 func TestAdminPayments(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)

@@ -39,10 +39,10 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 	auditor, metrics := pipeline.NewAuditor(r.rdb, r.keys, r.store), pipeline.NewMetrics(nil)
 	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 1, metrics, log)
 	r.serve(httpapi.NewAdmin(httpapi.AdminDeps{
-		Letters: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log), Sales: r.store,
+		Store: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log),
 		Publisher: r.publisher, Stock: pipeline.NewStockReader(r.rdb, r.keys), Auditor: auditor,
-		Repairer: pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
-		Payments: r.store, Endpoints: webhook.NewDesk(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
+		Repairer:  pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
+		Endpoints: webhook.NewDesk(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
 	}))
 	return &adminRig{&r, public, proxy}
 }
@@ -58,7 +58,7 @@ func ask(method, path, body string) call {
 
 func post(path, body string) call { return ask(http.MethodPost, path, body) }
 
-// bury makes a dead letter of what a stranger wrote, and returns its id.
+// bury makes a dead letter of foreign fields, and returns its id.
 func (r *adminRig) bury(fields ...string) string {
 	r.t.Helper()
 	payload := map[string]any{}
@@ -67,20 +67,20 @@ func (r *adminRig) bury(fields ...string) string {
 		payload[name] = value
 	}
 	sale, _ := payload["s"].(string)
-	before := r.waiting()
+	before := r.letters()
 	must(r.t, r.store.BuryEvent(r.t.Context(), pipeline.DeadLetter{
 		EntryID: fmt.Sprintf("1-%d", len(before)+1), SaleID: sale, Payload: payload, Reason: pipeline.LetterUndecodable,
 	}, nil))
-	after := r.waiting()
+	after := r.letters()
 	return fmt.Sprint(after[len(after)-1].ID)
 }
 
-// waiting are all letters, resolved or not.
-func (r *adminRig) waiting() []pipeline.Letter {
+// letters are all letters, resolved or not.
+func (r *adminRig) letters() []pipeline.Letter {
 	r.t.Helper()
-	letters, err := r.store.Letters(r.t.Context(), pipeline.LettersFilter{All: true})
+	all, err := r.store.Letters(r.t.Context(), pipeline.LettersFilter{All: true})
 	must(r.t, err)
-	return letters
+	return all
 }
 
 // stored is a sale as Postgres defines it.

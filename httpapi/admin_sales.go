@@ -11,7 +11,7 @@ import (
 	"sluice/pipeline"
 )
 
-// What a new sale has unless the request says otherwise; sluice sale create has the same.
+// The defaults of a new sale; sluice sale create has the same.
 const (
 	defaultMaxQuantity   = 1
 	defaultWindow        = time.Hour
@@ -25,26 +25,19 @@ func (a *admin) listSales(c echo.Context) error {
 	}
 	filter := pipeline.SalesFilter{After: q.text("after"), Limit: int(q.integer("limit", 1, maxListedSales, maxListedSales))}
 	if filter.After != "" && !pipeline.ValidSaleID(filter.After) {
-		q.errs = append(q.errs, FieldError{"after", "it must be the id of a sale"})
+		q.errs = append(q.errs, fieldError{"after", "it must be the id of a sale"})
 	}
 	if err := q.wrong(); err != nil {
 		return err
 	}
-	sales, err := a.Sales.Sales(c.Request().Context(), filter)
+	sales, err := a.Store.Sales(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
-	list := struct {
-		Sales     []view.Sale `json:"sales"`
-		NextAfter *string     `json:"next_after"` // for the next page; null on the last one
-	}{Sales: a.views(c.Request().Context(), sales)}
-	if n := len(sales); n == filter.Limit {
-		list.NextAfter = &list.Sales[n-1].ID
-	}
-	return sendJSON(c, http.StatusOK, list)
+	return sendPage(c, "sales", a.views(c.Request().Context(), sales), filter.Limit, func(v *view.Sale) string { return v.ID })
 }
 
-// views shows a Redis that does not answer like one that does not hold the sales: the definitions are worth showing.
+// views leaves out the stock where Redis does not answer or has no such sale: the definitions are worth showing.
 func (a *admin) views(ctx context.Context, sales []*pipeline.Sale) []view.Sale {
 	ctx, cancel := context.WithTimeout(ctx, listedStockTimeout)
 	defer cancel()
@@ -54,7 +47,7 @@ func (a *admin) views(ctx context.Context, sales []*pipeline.Sale) []view.Sale {
 		if units, err := a.Stock.Fresh(ctx, sale); err == nil {
 			remaining = &units
 		} else if pipeline.KindOf(err) == pipeline.KindUnavailable {
-			cancel() // the other sales would wait for the same silence
+			cancel() // the other sales would only wait in vain as well
 		}
 		views[i] = view.NewSale(sale, a.Now(), remaining)
 	}
@@ -67,8 +60,8 @@ func (a *admin) sale(c echo.Context) (*pipeline.Sale, error) {
 	if err != nil {
 		return nil, err
 	}
-	sale, err := a.Sales.Sale(c.Request().Context(), id)
-	return sale, notFound(err, CodeUnknownSale)
+	sale, err := a.Store.Sale(c.Request().Context(), id)
+	return sale, notFound(err, codeUnknownSale)
 }
 
 func (a *admin) showSale(c echo.Context) error {
@@ -84,20 +77,15 @@ func (a *admin) sendSale(c echo.Context, status int, sale *pipeline.Sale) error 
 }
 
 func (a *admin) createSale(c echo.Context) error {
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
 	sale, err := a.readSale(c)
 	if err != nil {
 		return err
 	}
-	sale.CreatedBy = who
 	ctx := c.Request().Context()
 	if err := a.Publisher.Create(ctx, sale); err != nil {
 		return err
 	}
-	if stored, err := a.Sales.Sale(ctx, sale.ID); err == nil { // with what the stores have added
+	if stored, err := a.Store.Sale(ctx, sale.ID); err == nil { // with what the stores have added
 		sale = stored
 	}
 	c.Response().Header()[headerLocation] = []string{adminRoot + "sales/" + sale.ID}
@@ -107,7 +95,7 @@ func (a *admin) createSale(c echo.Context) error {
 func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	sale := &pipeline.Sale{MaxQuantity: defaultMaxQuantity, OpensAt: a.Now()}
 	payment := int64(defaultPaymentWindow / time.Second)
-	given, err := readFields(c.Response().Writer, c.Request(), map[string]any{
+	who, given, err := readCommand(c, map[string]any{
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
 		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
 		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist,
@@ -115,14 +103,14 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	if err != nil {
 		return nil, err
 	}
-	var missing []FieldError
+	var missing []fieldError
 	for _, name := range []string{"id", "total"} {
 		if !given[name] {
-			missing = append(missing, FieldError{name, "it is missing"})
+			missing = append(missing, fieldError{name, "it is missing"})
 		}
 	}
 	if most := int64(pipeline.MaxPaymentWindow / time.Second); payment < 0 || payment > most { // before it overflows
-		missing = append(missing, FieldError{"payment_window_seconds", "it must be from 0 to 2592000 (30 days)"})
+		missing = append(missing, fieldError{"payment_window_seconds", "it must be from 0 to 2592000 (30 days)"})
 	}
 	if len(missing) > 0 {
 		return nil, invalid(missing...)
@@ -133,7 +121,7 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	if !given["closes_at"] {
 		sale.ClosesAt = sale.OpensAt.Add(defaultWindow)
 	}
-	sale.PaymentWindow = time.Duration(payment) * time.Second
+	sale.PaymentWindow, sale.CreatedBy = time.Duration(payment)*time.Second, who
 	return sale, sale.Validate()
 }
 
@@ -141,7 +129,7 @@ func (a *admin) restock(c echo.Context) error {
 	var add int64
 	return a.change(c, map[string]any{"add": &add}, func(given map[string]bool) (pipeline.SaleChange, error) {
 		if !given["add"] || add < 1 || add > pipeline.MaxStock {
-			return pipeline.SaleChange{}, FieldError{"add", "it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away"}
+			return pipeline.SaleChange{}, fieldError{"add", "it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away"}
 		}
 		return pipeline.SaleChange{AddStock: add}, nil
 	})
@@ -151,7 +139,7 @@ func (a *admin) reschedule(c echo.Context) error {
 	var opens, closes time.Time
 	return a.change(c, map[string]any{"opens_at": &opens, "closes_at": &closes}, func(given map[string]bool) (change pipeline.SaleChange, err error) {
 		if len(given) == 0 {
-			return change, FieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
+			return change, fieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
 		}
 		if given["opens_at"] {
 			change.OpensAt = &opens
@@ -177,11 +165,7 @@ func (a *admin) change(c echo.Context, fields map[string]any, what func(given ma
 	if err != nil {
 		return err
 	}
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
-	given, err := readFields(c.Response().Writer, c.Request(), fields)
+	who, given, err := readCommand(c, fields)
 	if err != nil {
 		return err
 	}
@@ -191,7 +175,7 @@ func (a *admin) change(c echo.Context, fields map[string]any, what func(given ma
 	}
 	sale, err := a.Publisher.Change(c.Request().Context(), id, who, change)
 	if err != nil {
-		return notFound(err, CodeUnknownSale)
+		return notFound(err, codeUnknownSale)
 	}
 	return a.sendSale(c, http.StatusOK, sale)
 }

@@ -25,26 +25,10 @@ func (b *baseline) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest)
 	return b.decision, nil
 }
 
-func (b *baseline) Get(context.Context, string) (*pipeline.Sale, error) { return b.sale, nil }
+func (b *baseline) Sale(context.Context, string) (*pipeline.Sale, error) { return b.sale, nil }
 
-func (b *baseline) List(time.Time, int) []*pipeline.Sale { return nil }
-
-func (b *baseline) Remaining(context.Context, *pipeline.Sale) (int64, error) { return 0, nil }
-
-func (b *baseline) Order(context.Context, *pipeline.Sale, string, string) (pipeline.Order, error) {
-	return pipeline.Order{}, nil
-}
-
-func (b *baseline) Mine(context.Context, *pipeline.Sale, string) (pipeline.Order, error) {
-	return pipeline.Order{}, nil
-}
-
-func (b *baseline) Cancel(context.Context, *pipeline.Sale, string, string) (pipeline.Order, error) {
-	return pipeline.Order{}, nil
-}
-
-func (b *baseline) Watch(string, string, int) (*pipeline.Watch, error) {
-	return nil, pipeline.Errorf(pipeline.KindUnavailable, "nobody waits in a benchmark")
+func (b *baseline) Sales(context.Context, pipeline.SalesFilter) ([]*pipeline.Sale, error) {
+	return nil, nil
 }
 
 // sink is a ResponseWriter that keeps nothing but the status.
@@ -62,14 +46,13 @@ func benchmarkPost(b *testing.B, code lua.AdmitCode, body string, status int) {
 		SaleID: "drop-1", OrderID: "01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", Number: 120376482918403, Quantity: 1,
 		Durability: pipeline.DurabilityFsync, AcceptedAt: time.Now(),
 	}}}
+	log := slog.New(slog.DiscardHandler)
 	h := httpapi.New(httpapi.Deps{
-		Admission: base, Sales: base, Stock: base, Orders: base, Cancel: base, Push: base, Waitlist: &pipeline.Waitlist{}, Auth: httpapi.DevAuth{},
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Admission: base, Sales: pipeline.NewCatalogue(base, log), Stock: &pipeline.StockReader{}, Orders: &pipeline.Lookup{},
+		Cancel: &pipeline.Canceller{}, Push: &pipeline.Hub{}, Waitlist: &pipeline.Waitlist{}, Auth: httpapi.DevAuth{}, Log: log,
 	})
 	request, err := http.NewRequest(http.MethodPost, "/v1/sales/drop-1/orders", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	request.Header.Set("X-User-Id", "buyer-000001")
 	request.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
 	request.Header.Set("Content-Type", "application/json")
@@ -97,18 +80,4 @@ func BenchmarkPostSoldOut(b *testing.B) {
 
 func BenchmarkPostMalformed(b *testing.B) {
 	benchmarkPost(b, lua.AdmitAccepted, `{"quantity":0}`, http.StatusBadRequest)
-}
-
-// BenchmarkDecodeQuantity compares the two ways through the decoder: by hand, and explained.
-func BenchmarkDecodeQuantity(b *testing.B) {
-	for name, body := range map[string]string{"plain": `{"quantity":1}`, "unusual": `{"\u0071uantity":1}`} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := httpapi.DecodeQuantity([]byte(body)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

@@ -55,7 +55,7 @@ type reply struct {
 	took   time.Duration
 }
 
-// do sends a call and holds the answer to the contract.
+// do sends a call and checks the answer against the contract.
 func (r *rig) do(c call) reply {
 	r.t.Helper()
 	got, err := r.try(c)
@@ -88,7 +88,7 @@ func (r *rig) try(c call) (reply, error) {
 		return reply{}, err
 	}
 	got := reply{response.StatusCode, response.Header, body, time.Since(began)}
-	if err := r.contract.hold(request, got); err != nil {
+	if err := r.contract.check(request, got); err != nil {
 		return got, fmt.Errorf("the answer breaks the contract: %w\nstatus %d\n%.600s", err, got.status, got.body)
 	}
 	return got, nil
@@ -104,8 +104,8 @@ func (r *rig) expect(c call, status int, code string) reply {
 	return got
 }
 
-// soon sends a call until its answer takes less than a limit, five times at most: a busy machine keeps one answer back, a
-// missing deadline all of them. Every answer must be the expected one.
+// soon sends a call until its answer takes less than a limit, five times at most: a busy machine keeps one answer back,
+// a missing deadline all of them. Every answer must be the expected one.
 func (r *rig) soon(limit time.Duration, c call, status int, code string) reply {
 	r.t.Helper()
 	for try := 1; ; try++ {
@@ -164,25 +164,17 @@ func decode[T any](t testing.TB, a reply) T {
 func (r *rig) raw(text string) reply {
 	r.t.Helper()
 	conn, err := net.DialTimeout("tcp", r.address, answerLimit)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, conn.SetDeadline(time.Now().Add(answerLimit)))
 	if _, err := io.WriteString(conn, text); err != nil {
 		r.t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return reply{status: response.StatusCode, header: response.Header, body: body}
 }
 

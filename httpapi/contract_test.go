@@ -21,7 +21,8 @@ import (
 	"sluice/httpapi"
 )
 
-// contract is openapi.yaml as what every answer of a test is held to. It remembers which of the listed answers were given.
+// contract is openapi.yaml, against which every answer of a test is checked. It remembers which of the listed answers
+// were given.
 type contract struct {
 	doc *openapi3.T
 
@@ -52,8 +53,8 @@ func loadDocument(t testing.TB, document []byte) *contract {
 	return &contract{doc: doc, given: map[string]bool{}}
 }
 
-// hold returns an error when the contract does not list such an answer, or describes it differently.
-func (c *contract) hold(r *http.Request, got reply) error {
+// check returns an error when the contract does not list such an answer, or describes it differently.
+func (c *contract) check(r *http.Request, got reply) error {
 	if len(got.header[http.CanonicalHeaderKey("X-Request-Id")]) != 1 {
 		return fmt.Errorf("X-Request-Id: %q", got.header["X-Request-Id"])
 	}
@@ -62,7 +63,7 @@ func (c *contract) hold(r *http.Request, got reply) error {
 	}
 	path, item := c.find(r.URL)
 	if item == nil || item.GetOperation(r.Method) == nil {
-		return c.holdUnlisted(got)
+		return c.checkUnlisted(got)
 	}
 	op := item.GetOperation(r.Method)
 	if op.Responses.Status(got.status) == nil {
@@ -91,17 +92,17 @@ func (c *contract) hold(r *http.Request, got reply) error {
 
 func isPage(got reply) bool { return strings.HasPrefix(got.header.Get("Content-Type"), "text/") }
 
-// holdUnlisted checks an answer that belongs to no operation: a problem of its own kind.
-func (c *contract) holdUnlisted(got reply) error {
+// checkUnlisted checks an answer that belongs to no operation: a problem of its own kind.
+func (c *contract) checkUnlisted(got reply) error {
 	p := got.problem()
 	if p.Code != "not-found" && p.Code != "method-not-allowed" {
 		return fmt.Errorf("%d %q where no operation is listed", got.status, p.Code)
 	}
-	return c.holdProblem(got)
+	return c.checkProblem(got)
 }
 
-// holdProblem checks a problem document against its schema and its status.
-func (c *contract) holdProblem(got reply) error {
+// checkProblem checks a problem document against its schema and its status.
+func (c *contract) checkProblem(got reply) error {
 	value, err := jsonValue(got.body)
 	if err != nil {
 		return err
@@ -156,13 +157,15 @@ func (c *contract) listed() []string {
 	return all
 }
 
-// TestContractMatchesTheTableOfProblems holds the contract's codes and examples to the one table from code to status.
+// TestContractMatchesTheTableOfProblems compares the contract's codes and examples with the one table from code to
+// status.
 func TestContractMatchesTheTableOfProblems(t *testing.T) {
 	t.Parallel()
 	matchesProblems(t, loadContract(t), httpapi.Problems, "method-not-allowed", "headers-too-large")
 }
 
-// matchesProblems holds a contract's codes and examples to a table. Codes that belong to no operation need no example.
+// matchesProblems compares a contract's codes and examples with a table. Codes that belong to no operation need no
+// example.
 func matchesProblems(t *testing.T, c *contract, table []httpapi.ProblemDefinition, unlisted ...string) {
 	t.Helper()
 	listed := map[string]bool{}
@@ -196,7 +199,7 @@ func matchesProblems(t *testing.T, c *contract, table []httpapi.ProblemDefinitio
 }
 
 // TestEveryListedAnswerIsGiven drives the service, its stores alive, paused and killed, until every answer that the
-// contract lists was seen; each is held to the contract on its way.
+// contract lists was seen; each is checked against the contract.
 func TestEveryListedAnswerIsGiven(t *testing.T) {
 	t.Parallel()
 	c := loadContract(t)

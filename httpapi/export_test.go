@@ -1,9 +1,6 @@
 package httpapi
 
-// DecodeQuantity is what the fuzz test feeds.
-var DecodeQuantity = decodeQuantity
-
-// ProblemDefinition is one row of the table of problems, for the tests that hold the contract to it.
+// ProblemDefinition is one row of the table of problems, for the tests that compare the contract with it.
 type ProblemDefinition = definition
 
 // Problems is the table of problems.

@@ -14,7 +14,7 @@ import (
 
 const (
 	readyTimeout = 2 * time.Second // all checks together; probes usually wait a few seconds
-	readyMaxAge  = time.Second     // how long an answer is repeated: anybody may ask, the stores should not notice
+	readyMaxAge  = time.Second     // how long an answer is reused: the route is open to all, and the stores should not notice
 )
 
 // Check is one thing that must work before requests should be sent here. Run returns nil when it does; it must end when
@@ -35,19 +35,18 @@ type readyView struct {
 	Checks []checkView `json:"checks"`
 }
 
-// readiness runs the checks for whoever asks, once at a time.
+// readiness runs the checks, once at a time.
 type readiness struct {
 	checks []Check
 	log    *slog.Logger
 
-	mu    sync.Mutex // protects the two below; held while checks run, so that askers share one answer
+	mu    sync.Mutex // protects the two below; held while checks run, so that concurrent requests share one answer
 	last  readyView
 	until time.Time
 }
 
-// health says that the process answers. It asks no store: restarting the process would not mend one.
+// health says that the process answers. It asks no store: restarting the process would not repair one.
 func (a *api) health(c echo.Context) error {
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, http.StatusOK, map[string]string{"status": "ok"})
 }
 
@@ -59,12 +58,10 @@ func (a *api) ready(c echo.Context) error {
 		status = http.StatusServiceUnavailable
 		c.Response().Header()[headerRetryAfter] = oneSecond
 	}
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, status, view)
 }
 
 func (a *api) version(c echo.Context) error {
-	c.Response().Header()[headerCacheControl] = noStore
 	return sendJSON(c, http.StatusOK, a.Version)
 }
 
@@ -74,7 +71,7 @@ func (r *readiness) view(ctx context.Context) readyView {
 	if time.Now().Before(r.until) {
 		return r.last
 	}
-	// Detached: the answer serves everybody who asks now, not only the first.
+	// Detached: the answer serves all requests that wait for it, not only the first.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
 	r.last = r.run(ctx)

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Listener makes the refusals of net/http itself speak like the rest of the API. Some requests reach no handler (a
-// control character in a header, headers that are too large, no Host): net/http answers them in plain text, and offers
-// no other way than the connection to say it differently. Everything else passes through untouched.
+// Listener turns the refusals of net/http itself into problem documents. Some requests reach no handler (a control
+// character in a header, headers that are too large, no Host): net/http answers them in plain text, and the connection
+// is the only place to change that. Everything else passes through untouched.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -58,14 +58,14 @@ func refusalIn(b []byte) []byte {
 	if !found || !bytes.HasPrefix(line, []byte(protocol)) || bytes.ContainsRune(line, '\n') {
 		return nil
 	}
-	p := newProblem(CodeInvalidRequest, "the request can't be read: its first line or a header is malformed or has a control character")
+	p := newProblem(codeInvalidRequest, "the request can't be read: its first line or a header is malformed or has a control character")
 	if bytes.HasPrefix(line[len(protocol):], []byte("431 ")) {
-		p = newProblem(CodeHeadersTooLarge, fmt.Sprintf("request line and headers exceed %d bytes", maxHeaderBytes))
+		p = newProblem(codeHeadersTooLarge, fmt.Sprintf("request line and headers exceed %d bytes", maxHeaderBytes))
 	} else if _, reason, ok := strings.Cut(string(text), ": "); ok {
 		p.Detail = "the request can't be read: " + reason
 	}
-	if p.Code == CodeInvalidRequest {
-		p.Errors = []FieldError{{"request", p.Detail}}
+	if p.Code == codeInvalidRequest {
+		p.Errors = []fieldError{{"request", p.Detail}}
 	}
 	p.RequestID = rand.Text()
 	return p.raw()

@@ -39,7 +39,7 @@ func TestRefusalsOfTheServer(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %d %q\n%s", name, got.status, got.code(), c.status, c.code, got.body)
 			continue
 		}
-		if err := r.contract.holdProblem(got); err != nil {
+		if err := r.contract.checkProblem(got); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, got.body)
 		}
 		if got.header.Get("X-Request-Id") != got.problem().RequestID {

@@ -56,16 +56,6 @@ func methodOf(method string) string {
 }
 
 func classOf(status int) string {
-	switch status / 100 {
-	case 1:
-		return "1xx"
-	case 2:
-		return "2xx"
-	case 3:
-		return "3xx"
-	case 4:
-		return "4xx"
-	default:
-		return "5xx"
-	}
+	classes := [...]string{"5xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
+	return classes[status/100%len(classes)]
 }

@@ -17,7 +17,7 @@ var openAPI []byte
 //go:embed admin.yaml
 var adminAPI []byte
 
-// static is an answer that does not change while the process lives.
+// static is an answer that does not change while the process runs.
 type static struct {
 	contentType []string
 	policy      []string // Content-Security-Policy; nil keeps the strictest

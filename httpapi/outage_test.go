@@ -61,7 +61,8 @@ func giveOutages(t *testing.T, c *contract) {
 	r.expect(get("/readyz", ""), 503, "")
 }
 
-// giveBacklog produces the answer of a service whose workers are away: what was accepted is repeated, and nothing is added.
+// giveBacklog produces the answer of a service whose workers are away: what was accepted is repeated, and nothing is
+// added.
 func giveBacklog(t *testing.T, c *contract) {
 	r := newRig(t, rigOptions{contract: c, admission: pipeline.AdmissionOptions{StreamMaxLag: 2}})
 	sale := r.create(newSale("drop-1", 10))
@@ -80,15 +81,15 @@ func giveBacklog(t *testing.T, c *contract) {
 	r.expect(order("drop-1", "cy", ""), 202, "")
 }
 
-// TestAFullRedisIsTold: without memory or disk nothing is accepted and the answer says what is wrong; what needs neither is
-// answered as ever.
+// TestAFullRedisIsTold: without memory or disk nothing is accepted and the answer says what is wrong; what needs
+// neither is answered as before.
 func TestAFullRedisIsTold(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t, "appendfsync everysec")
 	r := newRig(t, rigOptions{redisURL: server.URL()})
 	r.create(newSale("drop-1", 10))
 	r.expect(order("drop-1", "ann", ""), 202, "")
-	told := func(user, detail string) {
+	refused := func(user, detail string) {
 		t.Helper()
 		got := r.expect(order("drop-1", user, ""), 503, "store-unavailable")
 		if got.problem().Detail != detail || got.header.Get("Retry-After") != "1" {
@@ -97,7 +98,7 @@ func TestAFullRedisIsTold(t *testing.T) {
 		r.expect(order("drop-1", "ann", ""), 409, "already-ordered")
 	}
 	must(t, r.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	told("bob", "Redis is out of memory")
+	refused("bob", "Redis is out of memory")
 	must(t, r.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	r.expect(order("drop-1", "bob", ""), 202, "")
 
@@ -110,15 +111,15 @@ func TestAFullRedisIsTold(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "the disk to be noticed as full", func() bool {
 		return r.rdb.Set(t.Context(), r.keys.Prefix+":filler", "x", 0).Err() != nil
 	})
-	told("cy", "Redis can't write to its disk")
+	refused("cy", "Redis can't write to its disk")
 	must(t, server.LiftLimit())
 	testkit.Eventually(t, time.Minute, "orders to be taken again", func() bool {
 		return r.do(order("drop-1", "cy", "")).status == 202
 	})
 }
 
-// expectBoth sends calls at once to a service that is too slow for them, and demands that some are told to come back
-// because the store is silent, and the others because the queue is full.
+// expectBoth sends calls at once to a service that is too slow for them, and demands that some are refused because
+// the store does not answer, and the others because the queue is full.
 func (r *rig) expectBoth(calls []call) {
 	r.t.Helper()
 	codes := r.flood(calls)
@@ -192,7 +193,7 @@ func TestRedisKilledWhileServing(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "orders to be taken again", func() bool {
 		return r.do(order("drop-1", "bob", "")).status != 503
 	})
-	// Bob's refused request may have been taken by Redis before it was killed, but he has one order now.
+	// Bob's refused request may have been accepted by Redis before it was killed; there is one order now.
 	r.expect(order("drop-1", "bob", ""), 409, "already-ordered")
 	again := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
 	if string(again.body) != string(first.body) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/internal/view"
 	"sluice/pipeline"
 )
 
@@ -28,7 +29,7 @@ type saleView struct {
 	OpensAt              string `json:"opens_at"`
 	ClosesAt             string `json:"closes_at"`
 	Total                int64  `json:"total"`
-	Remaining            *int64 `json:"remaining"` // null when Redis can't tell; never 0 instead
+	Remaining            *int64 `json:"remaining"` // null when Redis does not answer; never 0 instead
 	MaxQuantity          int    `json:"max_quantity"`
 	PaymentWindowSeconds int64  `json:"payment_window_seconds"`
 	Waitlist             bool   `json:"waitlist"`             // whether one may wait once it is sold out
@@ -43,7 +44,7 @@ func (a *api) sale(c echo.Context) (*pipeline.Sale, error) {
 		return nil, err
 	}
 	sale, err := a.Sales.Get(c.Request().Context(), id)
-	return sale, notFound(err, CodeUnknownSale)
+	return sale, notFound(err, codeUnknownSale)
 }
 
 // pathParam returns a path parameter as the client meant it. echo leaves it escaped when the path has escapes that
@@ -84,7 +85,7 @@ func (a *api) listSales(c echo.Context) error {
 		var err error
 		if answering {
 			remaining, err = a.Stock.Remaining(ctx, sale)
-			// Once Redis has failed to answer, the other sales would wait for the same silence.
+			// Once Redis has failed to answer, the other sales would only wait in vain as well.
 			answering = pipeline.KindOf(err) != pipeline.KindUnavailable
 		}
 		views = append(views, a.view(sale, remaining, answering && err == nil))
@@ -98,7 +99,7 @@ func (a *api) listSales(c echo.Context) error {
 func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 	v := saleView{
 		ID: s.ID, Title: s.Title, State: s.Phase(a.Now()),
-		OpensAt: timestamp(s.OpensAt), ClosesAt: timestamp(s.ClosesAt),
+		OpensAt: view.Time(s.OpensAt), ClosesAt: view.Time(s.ClosesAt),
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
 		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: s.UnitPrice, Currency: s.Currency,
 	}
@@ -118,7 +119,7 @@ func limitParam(query string) (int, error) {
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return 0, FieldError{"query", "it is not valid"}
+		return 0, fieldError{"query", "it is not valid"}
 	}
 	given, ok := values["limit"]
 	if !ok {
@@ -126,7 +127,7 @@ func limitParam(query string) (int, error) {
 	}
 	n, err := strconv.Atoi(given[0])
 	if err != nil || len(given) > 1 || n < 1 || n > maxListedSales {
-		return 0, FieldError{"limit", "it must be one integer from 1 to " + strconv.Itoa(maxListedSales)}
+		return 0, fieldError{"limit", "it must be one integer from 1 to " + strconv.Itoa(maxListedSales)}
 	}
 	return n, nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The limits of a connection. A client that exceeds one is cut off; none is reached by an honest one.
+// The limits of a connection. A client that exceeds one is disconnected; an honest client reaches none.
 const (
 	readHeaderTimeout = 5 * time.Second  // from the first byte to the end of the headers: slow-header attacks end here
 	readTimeout       = 10 * time.Second // headers and body together: 64 KiB in this time is a very slow phone

@@ -36,7 +36,7 @@ func TestReadiness(t *testing.T) {
 		d.Ready = []httpapi.Check{
 			{Name: "fine", Run: func(context.Context) error { asked.Add(1); return nil }},
 			{Name: "broken", Run: func(context.Context) error { return errors.New("password=x refused") }},
-			{Name: "told", Run: func(context.Context) error {
+			{Name: "explained", Run: func(context.Context) error {
 				return pipeline.Wrap(pipeline.KindUnavailable, errors.New("password=x"), "the schema is old")
 			}},
 			{Name: "silent", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
@@ -75,13 +75,9 @@ func TestContractIsServed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	var file any
-	if err := yaml.Unmarshal(httpapi.Contract, &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(httpapi.Contract, &file))
 	want, err := json.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := r.do(get("/openapi.json", "")); !bytes.Equal(got.body, want) {
 		t.Errorf("got %.300s, want %.300s", got.body, want)
 	}

@@ -7,25 +7,26 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/internal/view"
 	"sluice/lua"
 	"sluice/pipeline"
 )
 
 const waitlistRoute = "/v1/sales/:sale/waitlist"
 
-// waitingView is how a buyer stands who has joined a waitlist.
-type waitingView struct {
+// waitlistView is a buyer's entry in a waitlist.
+type waitlistView struct {
 	SaleID   string `json:"sale_id"`
-	OrderID  string `json:"order_id"` // of the order that is made when the turn comes
+	OrderID  string `json:"order_id"` // of the order that is made when the entry is served
 	Status   string `json:"status"`   // waiting, ordered
 	Position int64  `json:"position,omitempty"`
 	Quantity int    `json:"quantity"`
 	JoinedAt string `json:"joined_at"`
 }
 
-func viewWaiting(s *pipeline.Stay, position int64, ordered bool) waitingView {
-	v := waitingView{
-		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: timestamp(s.JoinedAt),
+func viewWaitlistEntry(s *pipeline.Stay, position int64, ordered bool) waitlistView {
+	v := waitlistView{
+		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: view.Time(s.JoinedAt),
 	}
 	if ordered {
 		v.Status, v.Position = "ordered", 0
@@ -33,7 +34,7 @@ func viewWaiting(s *pipeline.Stay, position int64, ordered bool) waitingView {
 	return v
 }
 
-// joinWaitlist answers POST: 202 for whoever waits, since now or since before.
+// joinWaitlist answers POST: 202 for a buyer who waits, since now or since before.
 func (a *api) joinWaitlist(c echo.Context) error {
 	request, err := a.readOrder(c)
 	if err != nil {
@@ -52,45 +53,40 @@ func (a *api) joinWaitlist(c echo.Context) error {
 	}
 	h := c.Response().Header()
 	h[headerLocation] = []string{waitlistPath(sale.ID)}
-	h[headerCacheControl] = noStore
-	return sendJSON(c, http.StatusAccepted, viewWaiting(&d.Stay, d.Position, false))
+	return sendJSON(c, http.StatusAccepted, viewWaitlistEntry(&d.Stay, d.Position, false))
 }
 
 func waitlistPath(saleID string) string { return "/v1/sales/" + saleID + "/waitlist" }
 
-// notJoined turns every code that does not let the buyer wait into its problem.
+// notJoined turns every result that does not let the buyer wait into its problem.
 func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
 	switch d.Code {
 	case lua.JoinAlreadyOrdered:
 		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
 	case lua.JoinAlreadyWaiting:
-		return newProblem(CodeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
+		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
 	case lua.JoinKeyReused:
-		p := newProblem(CodeIdempotencyKeyReused, "with this Idempotency-Key you wait for another quantity")
-		p.OrderID = d.Stay.OrderID
-		return p
+		return keyReused("with this Idempotency-Key you wait for another quantity", d.Stay.OrderID)
 	case lua.JoinNoWaitlist:
-		return newProblem(CodeNoWaitlist, "this sale has no waitlist")
+		return newProblem(codeNoWaitlist, "this sale has no waitlist")
 	case lua.JoinFull:
-		return newProblem(CodeWaitlistFull, "as many people wait as this sale allows")
+		return newProblem(codeWaitlistFull, "the waitlist has as many entries as this sale allows")
 	case lua.JoinAvailable:
-		return newProblem(CodeNotSoldOut, "so many units are left, and nobody waits for them")
+		return newProblem(codeNotSoldOut, "enough units are left, and no buyer waits for them")
 	case lua.JoinNotOpen:
 		return saleNotOpen(d.OpensAt)
 	case lua.JoinClosed:
-		return newProblem(CodeSaleClosed, "the sale is over")
+		return newProblem(codeSaleClosed, "the sale is over")
 	case lua.JoinPaused:
-		return newProblem(CodeSalePaused, "the sale is paused")
+		return newProblem(codeSalePaused, "the sale is paused")
 	case lua.JoinOverLimit:
-		p := invalid(FieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order, and no more than it has", d.MaxQuantity)})
-		p.MaxQuantity = d.MaxQuantity
-		return p
+		return overLimit(d.MaxQuantity, ", and no more than it has")
 	default:
-		return fmt.Errorf("the waitlist answered with %q, which has no answer in HTTP", d.Code)
+		return fmt.Errorf("the waitlist returned %q, which has no answer in HTTP", d.Code)
 	}
 }
 
-// showWaitlist answers GET with the buyer's own place; once the turn has come, with the order that was made.
+// showWaitlist answers GET with the buyer's own entry; once it was served, with the order that was made.
 func (a *api) showWaitlist(c echo.Context) error {
 	userID, sale, err := a.buyerAndSale(c)
 	if err != nil {
@@ -98,17 +94,16 @@ func (a *api) showWaitlist(c echo.Context) error {
 	}
 	mine, err := a.Waitlist.Mine(c.Request().Context(), sale, userID)
 	if err != nil {
-		return notFound(err, CodeNotWaiting)
+		return notFound(err, codeNotWaiting)
 	}
 	h := c.Response().Header()
-	h[headerCacheControl] = noStore
 	if mine.Ordered {
 		h[headerLocation] = []string{orderPath(sale.ID, mine.Stay.OrderID)}
 	}
-	return sendJSON(c, http.StatusOK, viewWaiting(&mine.Stay, mine.Position, mine.Ordered))
+	return sendJSON(c, http.StatusOK, viewWaitlistEntry(&mine.Stay, mine.Position, mine.Ordered))
 }
 
-// leaveWaitlist answers DELETE: 204, or 409 with the order for whom the turn has come first.
+// leaveWaitlist answers DELETE: 204, or 409 with the order where the entry was served first.
 func (a *api) leaveWaitlist(c echo.Context) error {
 	userID, sale, err := a.buyerAndSale(c)
 	if err != nil {
@@ -119,7 +114,7 @@ func (a *api) leaveWaitlist(c echo.Context) error {
 		return alreadyOrdered(e.Message, sale.ID, left.Stay.OrderID)
 	}
 	if err != nil {
-		return notFound(err, CodeNotWaiting)
+		return notFound(err, codeNotWaiting)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

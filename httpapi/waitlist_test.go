@@ -8,7 +8,7 @@ import (
 	"sluice/pipeline"
 )
 
-type waiting struct {
+type waitlistEntry struct {
 	SaleID   string `json:"sale_id"`
 	OrderID  string `json:"order_id"`
 	Status   string `json:"status"`
@@ -22,20 +22,20 @@ func join(sale, user, body string) call {
 		with("X-User-Id", user).with("Content-Type", "application/json")
 }
 
-func place(sale, user string) call { return get("/v1/sales/"+sale+"/waitlist", user) }
+func shownEntry(sale, user string) call { return get("/v1/sales/"+sale+"/waitlist", user) }
 
 func leave(sale, user string) call {
 	return call{method: http.MethodDelete, path: "/v1/sales/" + sale + "/waitlist"}.with("X-User-Id", user)
 }
 
 func waitlistCalls(sale, user string) []call {
-	return []call{join(sale, user, ""), place(sale, user), leave(sale, user)}
+	return []call{join(sale, user, ""), shownEntry(sale, user), leave(sale, user)}
 }
 
-// waitlisted is a sale for which so many people may wait.
-func waitlisted(id string, stock, people int64) *pipeline.Sale {
+// waitlisted is a sale with a waitlist of so many entries.
+func waitlisted(id string, stock, entries int64) *pipeline.Sale {
 	sale := newSale(id, stock)
-	sale.Waitlist = people
+	sale.Waitlist = entries
 	return sale
 }
 
@@ -73,13 +73,13 @@ func giveWaitlist(t *testing.T, c *contract) {
 	r.expect(join("drop-1", "bob", `{"quantity":4}`), 400, "invalid-request")
 	r.expect(join("drop-1", "bob", strings.Repeat(" ", 70_000)), 413, "too-large")
 	r.expect(join("drop-1", "bob", "{}").with("Content-Type", "text/plain"), 415, "unsupported-media-type")
-	for _, ask := range []func(sale, user string) call{func(s, u string) call { return join(s, u, "") }, place, leave} {
+	for _, ask := range []func(sale, user string) call{func(s, u string) call { return join(s, u, "") }, shownEntry, leave} {
 		r.expect(ask("drop-1", ""), 401, "unauthenticated")
 		r.expect(ask("drop-1", "ann{}"), 400, "invalid-request")
 		r.expect(ask("drop-2", "ann"), 404, "unknown-sale")
 		r.expect(ask("drop-1", breakingUser), 500, "internal")
 	}
-	r.expect(place("drop-1", "bob"), 404, "not-waiting")
+	r.expect(shownEntry("drop-1", "bob"), 404, "not-waiting")
 	r.expect(leave("drop-1", "bob"), 404, "not-waiting")
 
 	keyed := join("drop-1", "bob", "").with("Idempotency-Key", "k")
@@ -90,23 +90,23 @@ func giveWaitlist(t *testing.T, c *contract) {
 	}
 	r.expect(join("drop-1", "bob", `{"quantity":2}`).with("Idempotency-Key", "k"), 422, "idempotency-key-reused")
 	r.expect(join("drop-1", "bob", `{"quantity":2}`), 409, "already-waiting")
-	if got := decode[waiting](t, r.expect(join("drop-1", "cy", ""), 202, "")); got.Position != 2 || got.Status != "waiting" {
+	if got := decode[waitlistEntry](t, r.expect(join("drop-1", "cy", ""), 202, "")); got.Position != 2 || got.Status != "waiting" {
 		t.Errorf("cy: got %+v", got)
 	}
 	r.expect(join("drop-1", "dan", ""), 409, "waitlist-full")
 	r.expect(leave("drop-1", "cy"), 204, "")
 	r.expect(leave("drop-1", "cy"), 404, "not-waiting")
-	r.expect(place("drop-1", "cy"), 404, "not-waiting")
-	bob := decode[waiting](t, r.expect(place("drop-1", "bob"), 200, ""))
-	if bob != decode[waiting](t, first) || bob.Position != 1 {
+	r.expect(shownEntry("drop-1", "cy"), 404, "not-waiting")
+	bob := decode[waitlistEntry](t, r.expect(shownEntry("drop-1", "bob"), 200, ""))
+	if bob != decode[waitlistEntry](t, first) || bob.Position != 1 {
 		t.Errorf("bob's place: got %+v", bob)
 	}
 
 	r.persist(sale)
 	r.expect(cancel(path, "ann"), 200, "")
 	r.release()
-	ordered := r.expect(place("drop-1", "bob"), 200, "")
-	if got := decode[waiting](t, ordered); got.Status != "ordered" || got.OrderID != bob.OrderID || got.Position != 0 {
+	ordered := r.expect(shownEntry("drop-1", "bob"), 200, "")
+	if got := decode[waitlistEntry](t, ordered); got.Status != "ordered" || got.OrderID != bob.OrderID || got.Position != 0 {
 		t.Errorf("bob's turn: got %+v", got)
 	}
 	if got := r.expect(get(ordered.header.Get("Location"), "bob"), 200, ""); decode[orderView](t, got).OrderID != bob.OrderID {
@@ -118,9 +118,9 @@ func giveWaitlist(t *testing.T, c *contract) {
 	// The same Idempotency-Key names the order that came of it.
 	r.expect(order("drop-1", "bob", "").with("Idempotency-Key", "k"), 202, "")
 
-	// A stay of which Redis holds nothing: only where it is verified can it be said to have ended.
+	// An entry that is missing in Redis: only where Redis is verified is it certain to have ended.
 	r.exec(`insert into waitlist (sale_id, order_id, user_id, number, quantity, partition, ticket, joined_at)
 		select 'not-loaded', gen_random_uuid(), 'bob', 1, 1, $1, 1, now()`, int16(pipeline.PlaceSale("not-loaded", 4)[0]))
 	r.expect(leave("not-loaded", "bob"), 503, "sale-not-loaded")
-	r.expect(place("not-loaded", "bob"), 404, "not-waiting")
+	r.expect(shownEntry("not-loaded", "bob"), 404, "not-waiting")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 
 	"sluice/cmd/sluice/table"
@@ -12,8 +13,8 @@ import (
 
 type auditCmd struct {
 	Sale   saleID `placeholder:"ID" help:"Audit this sale only; default: all of them."`
-	Repair bool   `help:"Show how what is wrong in Redis would be mended."`
-	Apply  bool   `help:"With --repair: mend it. Nobody can order on a sale's partitions for some two seconds."`
+	Repair bool   `help:"Show how what is wrong in Redis would be repaired."`
+	Apply  bool   `help:"With --repair: do it. No buyer can order on a sale's partitions for some two seconds."`
 }
 
 // Run audits and ends with errFound when anything is wrong.
@@ -21,35 +22,27 @@ func (c *auditCmd) Run(a *app) error {
 	if c.Apply && !c.Repair {
 		return usagef("--apply is for --repair: an audit alone changes nothing")
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if c.Repair {
-		return c.repair(a, s)
-	}
-	views, err := s.audits(a.ctx, string(c.Sale))
-	if err != nil {
-		return err
-	}
-	if a.json {
-		err = a.printJSON(views)
-	} else {
-		err = printAudits(a.out, views, "")
-	}
-	if err != nil {
-		return err
-	}
-	for _, v := range views {
-		if !v.Clean {
+	return a.withStores(func(s *stores) error {
+		if c.Repair {
+			return c.repair(a, s)
+		}
+		views, err := s.audits(a.ctx, string(c.Sale))
+		if err != nil {
+			return err
+		}
+		if a.json {
+			err = a.printJSON(views)
+		} else {
+			err = printAudits(a.out, views, "")
+		}
+		if err == nil && slices.ContainsFunc(views, func(v view.Audit) bool { return !v.Clean }) {
 			return errFound
 		}
-	}
-	return nil
+		return err
+	})
 }
 
-// audits looks at one sale, or at all.
+// audits audits one sale, or all.
 func (s *stores) audits(ctx context.Context, only string) ([]view.Audit, error) {
 	auditor := pipeline.NewAuditor(s.redis, s.keys, s.postgres)
 	views := []view.Audit{}
@@ -73,7 +66,7 @@ func (s *stores) oneOrEachSale(ctx context.Context, only string, do func(*pipeli
 	return do(sale)
 }
 
-// auditOne turns a sale that Redis does not hold into a finding: its units are nowhere.
+// auditOne turns a sale that is missing in Redis into a finding: its units are nowhere.
 func auditOne(ctx context.Context, auditor *pipeline.Auditor, sale *pipeline.Sale) (view.Audit, error) {
 	r, err := auditor.Audit(ctx, sale)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded {

@@ -20,17 +20,17 @@ type cli struct {
 	Order      orderCmd      `cmd:"" help:"Show where an order is, pay it or cancel it."`
 	Payment    paymentCmd    `cmd:"" help:"List payments, and what became of them."`
 	Stream     streamCmd     `cmd:"" help:"Show the order stream of each partition."`
-	Pending    pendingCmd    `cmd:"" help:"Show the orders that workers were given and have not acknowledged."`
+	Pending    pendingCmd    `cmd:"" help:"Show the orders that were delivered to workers and not acknowledged."`
 	DeadLetter deadLetterCmd `cmd:"" help:"List, show, replay and discard what could not become an order."`
-	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test who is told what becomes of orders."`
-	Workers    workersCmd    `cmd:"" help:"Show the workers and whether they live."`
+	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test the receivers of events about orders."`
+	Workers    workersCmd    `cmd:"" help:"Show the workers, and which are alive."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
 	Health     healthCmd     `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }
 
-// app is what every command gets.
+// app is what every command works with.
 type app struct {
 	ctx      context.Context
 	settings *settings

@@ -22,7 +22,7 @@ type demoCmd struct {
 	Seed      uint64        `placeholder:"N" help:"Seed of everything random; default: a new one each time."`
 }
 
-// Run plays the demo. With --json the story goes to stderr and the result to stdout.
+// Run runs the demo. With --json its log goes to stderr and the result to stdout.
 func (c *demoCmd) Run(a *app) error {
 	story := a.out
 	if a.json {
@@ -87,7 +87,7 @@ func printDemoTables(w io.Writer, r *demo.Result) error {
 	if err := checks.Write(w, "   "); err != nil {
 		return err
 	}
-	sayf(w, "\n   What %s requests were told:", table.Number(int64(r.Requests)))
+	sayf(w, "\n   How %s requests were answered:", table.Number(int64(r.Requests)))
 	if err := answers.Write(w, "   "); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func printDemoTables(w io.Writer, r *demo.Result) error {
 	if err := endsTable(r).Write(w, "   "); err != nil {
 		return err
 	}
-	sayf(w, "\n   What the payment provider was told:")
+	sayf(w, "\n   How the payment provider was answered:")
 	if err := moneyTable(r).Write(w, "   "); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func endsTable(r *demo.Result) *table.Table {
 	if r.Ends.Awaiting > 0 {
 		ends.Row("unpaid", r.Ends.Awaiting, "still waiting for payment")
 	}
-	ends.Row("handed over", r.Ends.HandedOver, fmt.Sprintf("of all these, to people who waited: %s joined, %s left again",
+	ends.Row("handed over", r.Ends.HandedOver, fmt.Sprintf("of all these, to buyers on the waitlist: %s joined, %s left again",
 		table.Number(int64(r.Waiters)), table.Number(int64(r.Leavers))))
 	return ends
 }
@@ -126,28 +126,18 @@ func endsTable(r *demo.Result) *table.Table {
 func moneyTable(r *demo.Result) *table.Table {
 	money := table.New("", ">", "")
 	for _, outcome := range slices.Sorted(maps.Keys(r.Payments)) {
-		money.Row(outcome, r.Payments[outcome], moneyMeaning(outcome))
+		money.Row(outcome, r.Payments[outcome], moneyMeaning[outcome])
 	}
 	return money
 }
 
-func moneyMeaning(outcome string) string {
-	switch outcome {
-	case "paid":
-		return "200: the order is paid; the same webhook again, the same answer"
-	case "repeated":
-		return "200: the same payment under another webhook-id"
-	case "refund_due":
-		return "200: too late, the money is to be paid back"
-	case "waiting":
-		return "202: the order is not in Postgres yet; decided as soon as it is"
-	case "amount-mismatch":
-		return "422: not the price; on record, without effect"
-	case "invalid-signature":
-		return "401: forged"
-	default:
-		return ""
-	}
+var moneyMeaning = map[string]string{
+	"paid":              "200: the order is paid; the same webhook again, the same answer",
+	"repeated":          "200: the same payment under another webhook-id",
+	"refund_due":        "200: too late, the money is to be paid back",
+	"waiting":           "202: the order is not in Postgres yet; decided as soon as it is",
+	"amount-mismatch":   "422: not the price; on record, without effect",
+	"invalid-signature": "401: forged",
 }
 
 func meaning(code string, r *demo.Result) string {
@@ -156,7 +146,7 @@ func meaning(code string, r *demo.Result) string {
 		return fmt.Sprintf("202: %s orders, and %s times the same answer to the same key",
 			table.Number(int64(r.Answers[code]-r.Replays)), table.Number(int64(r.Replays)))
 	case "already-ordered":
-		return "409: the buyer has an order, and is told which"
+		return "409: the buyer has an order, which the answer names"
 	case "sold-out":
 		return "409: nothing left"
 	case "sale-not-open":

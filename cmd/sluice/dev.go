@@ -16,7 +16,7 @@ import (
 	"sluice/pipeline"
 )
 
-// Where the dev API listens unless told otherwise or taken: the addresses that the documentation shows.
+// Where the dev API listens unless set otherwise or in use: the addresses that the documentation shows.
 const (
 	devHTTPAddr  = "127.0.0.1:8080"
 	devAdminAddr = "127.0.0.1:8081"
@@ -35,7 +35,7 @@ type devCmd struct {
 	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"Where buyers' requests are served (HTTP_ADDR); default 127.0.0.1:8080, or any free port if that is taken."`
 }
 
-// Run runs everything until it is interrupted. It restarts nothing: what ends, ends, and is said.
+// Run runs everything until it is interrupted. It restarts nothing: it only reports a process that ends.
 func (c *devCmd) Run(a *app) (err error) {
 	if c.Workers < 1 || c.Workers > crew.MaxWorkers {
 		return usagef("--workers %d: use 1 to %d", c.Workers, crew.MaxWorkers)
@@ -73,8 +73,8 @@ var devSteps = map[string]string{
 	"programs": "starting the API and the workers",
 }
 
-// freeOr returns an address if nobody listens there, or else one with any free port. Somebody may still be faster; then the
-// API says so and ends.
+// freeOr returns an address if it is free, or else one with any free port. Another process may still take it first;
+// then the API says so and ends.
 func freeOr(addr string) string {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -84,7 +84,7 @@ func freeOr(addr string) string {
 	return addr
 }
 
-// interruptedOr tells a failure from what an interruption looks like half-way through a start.
+// interruptedOr returns the interruption where that is the cause of a failed start, else the failure.
 func interruptedOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -92,7 +92,7 @@ func interruptedOr(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitEnd returns when the user asks for the end, or when nothing is left to watch.
+// awaitEnd returns at an interruption, or when every process has ended.
 func awaitEnd(ctx context.Context, c *crew.Crew, log *devLog) error {
 	gone := make(chan *crew.Member)
 	members := append([]*crew.Member{c.API}, c.Workers...)
@@ -129,7 +129,7 @@ func exampleSale(ctx context.Context, c *crew.Crew) error {
 	defer func() { _ = rdb.Close() }() // nothing is lost
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
-		return unavailable(err, "Redis did not tell the time")
+		return unavailable(err, "Redis did not return the time")
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	if err := pipeline.EnsureVerified(ctx, rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sluice/cmd/sluice/table"
@@ -36,7 +37,7 @@ func (c *doctorCmd) Run(a *app) error {
 	} else {
 		err = d.print(a)
 	}
-	if err == nil && d.ill() {
+	if err == nil && d.foundWrong() {
 		return errFound
 	}
 	return err
@@ -68,13 +69,8 @@ func (d *doctor) failed(check string, err error, advice string) {
 	d.note(false, check, sentence(err), advice)
 }
 
-func (d *doctor) ill() bool {
-	for _, f := range d.findings {
-		if !f.OK {
-			return true
-		}
-	}
-	return false
+func (d *doctor) foundWrong() bool {
+	return slices.ContainsFunc(d.findings, func(f finding) bool { return !f.OK })
 }
 
 func (d *doctor) print(a *app) error {
@@ -85,7 +81,7 @@ func (d *doctor) print(a *app) error {
 	if err := t.Write(a.out, ""); err != nil {
 		return err
 	}
-	if !d.ill() {
+	if !d.foundWrong() {
 		sayf(a.out, "\nAll is well.")
 		return nil
 	}

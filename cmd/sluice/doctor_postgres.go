@@ -105,7 +105,7 @@ func (d *doctor) partitions(ctx context.Context, pg *postgres) {
 	}
 }
 
-// installation tells the id of the database's installation, and whether Redis belongs to it.
+// installation shows the id of the database's installation, and whether Redis belongs to it.
 func (d *doctor) installation(ctx context.Context, pg *postgres) {
 	const check = "installation"
 	var id string
@@ -125,10 +125,10 @@ func (d *doctor) installation(ctx context.Context, pg *postgres) {
 	err = pipeline.CheckInstallation(ctx, rdb, pipeline.DefaultKeys, d.cfg.Partitions, id)
 	switch {
 	case pipeline.IsForeign(err):
-		d.failed(check, err, "set REDIS_URL and DATABASE_URL to a pair; FLUSHALL makes a Redis free whose data nobody needs")
+		d.failed(check, err, "set REDIS_URL and DATABASE_URL to a pair; FLUSHALL frees a Redis whose data is not needed")
 	case err != nil:
-		d.note(true, check, id+"; Redis did not tell whether it is its own", "")
+		d.note(true, check, id+"; Redis did not say whether it belongs to it", "")
 	default:
-		d.note(true, check, id+", and Redis is its own or nobody's", "")
+		d.note(true, check, id+", and Redis belongs to it or is unused", "")
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // probe.lua
@@ -15,8 +16,8 @@ import (
 	"sluice/pipeline"
 )
 
-// maxSkew is how far apart clocks may be. Redis' clock decides about sale windows and Postgres' about payments; beyond a
-// second buyers see a countdown that is wrong.
+// maxSkew is how far apart clocks may be. Redis' clock decides about sale windows and Postgres' about payments; beyond
+// a second buyers see a countdown that is wrong.
 const maxSkew = time.Second
 
 // probeScript tries on a key of its own what the pipeline needs; see its header.
@@ -54,12 +55,12 @@ func (d *doctor) redis(ctx context.Context) {
 }
 
 func (d *doctor) policy(f pipeline.Features) {
-	d.note(f.Policy == "noeviction", "Redis eviction", orWord(f.Policy, "unknown: INFO does not tell"),
+	d.note(f.Policy == "noeviction", "Redis eviction", cmp.Or(f.Policy, "unknown: INFO does not say"),
 		"a Redis that may evict loses stock and buyers: set maxmemory-policy noeviction")
 }
 
 func (d *doctor) durability(f pipeline.Features) {
-	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + orWord(f.AppendFsync, "unknown (CONFIG is forbidden)") +
+	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + cmp.Or(f.AppendFsync, "unknown (CONFIG is forbidden)") +
 		": accepts are safe in " + durabilityText(f.Durability())
 	if f.Durability() != pipeline.DurabilityFsync && f.WaitsForDisk() {
 		found += ", and on disk when WAITAOF confirms it, batch by batch"
@@ -95,7 +96,7 @@ func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
 	case err != nil:
 		d.failed(check, err, "use Redis 7.0 or later (or Valkey), and allow the user of REDIS_URL to run scripts and stream commands")
 	case got != "ok":
-		d.note(false, check, got, "use Redis 7.0 or later, or Valkey: older ones can't tell when an order event was deleted by somebody else")
+		d.note(false, check, got, "use Redis 7.0 or later, or Valkey: older ones can't report that another client deleted an order event")
 	default:
 		d.note(true, check, "scripts, streams, groups, claims", "")
 	}
@@ -114,7 +115,7 @@ func (d *doctor) clock(check string, read func() (time.Time, error)) {
 	sent := time.Now()
 	at, err := read()
 	if err != nil {
-		d.failed(check, unavailable(err, "it did not tell the time"), "look at the server's log")
+		d.failed(check, unavailable(err, "it did not return the time"), "look at the server's log")
 		return
 	}
 	trip := time.Since(sent)
@@ -131,11 +132,4 @@ func onOff(on bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func orWord(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

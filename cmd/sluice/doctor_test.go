@@ -77,7 +77,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A partition that is not verified is told, with what it is; a sale that was just created has verified all of them.
+// A partition that is not verified is reported, with its state; a sale that was just created has verified all of them.
 func TestDoctorTellsWhatIsNotVerified(t *testing.T) {
 	t.Parallel()
 	at := servers(t)
@@ -86,14 +86,12 @@ func TestDoctorTellsWhatIsNotVerified(t *testing.T) {
 		t.Errorf("got %q, want all verified", out)
 	}
 	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
-	for p, held := range map[pipeline.Partition]string{3: "another-process", 5: "verifying:another-process:token"} {
-		if err := rdb.Set(t.Context(), pipeline.DefaultKeys.Trusted(p), held, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+	for p, value := range map[pipeline.Partition]string{3: "another-process", 5: "verifying:another-process:token"} {
+		must(t, rdb.Set(t.Context(), pipeline.DefaultKeys.Trusted(p), value, 0).Err())
 	}
 	got := sluice(t, at, "doctor")
 	if got.code != 1 || !strings.Contains(got.out, "14 of 16") || !strings.Contains(got.out, "p03 untrusted, p05 verifying") {
-		t.Errorf("got %+v, want both told", got)
+		t.Errorf("got %+v, want both reported", got)
 	}
 }
 

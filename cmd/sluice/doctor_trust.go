@@ -12,8 +12,8 @@ import (
 	"sluice/pipeline"
 )
 
-// trust tells which partitions admit buyers: those whose state was verified under the server process that holds it now. Where
-// nobody has ever verified anything the installation is new, which is nothing wrong.
+// trust reports which partitions admit buyers: those whose state was verified under the server process that has it now.
+// Where no partition was ever verified the installation is new, and nothing is wrong.
 func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 	const check = "Redis trust"
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
@@ -24,7 +24,7 @@ func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 		state, known, err := trustOf(ctx, rdb, p)
 		switch {
 		case err != nil:
-			d.failed(check, unavailable(err, "Redis did not tell whether it is verified"), "allow the user of REDIS_URL to run scripts and INFO")
+			d.failed(check, unavailable(err, "Redis did not say whether it is verified"), "allow the user of REDIS_URL to run scripts and INFO")
 			return
 		case state == lua.Trusted:
 			trusted++
@@ -40,23 +40,23 @@ func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 	}
 	found := strconv.Itoa(trusted) + " of " + strconv.Itoa(d.cfg.Partitions) + " partitions are verified"
 	if len(closed) > 0 {
-		found += "; nobody can order on " + strings.Join(closed, ", ")
+		found += "; no buyer can order on " + strings.Join(closed, ", ")
 	}
 	d.note(len(closed) == 0, check, found,
 		"start an api or a worker, which verifies them within a second; where one runs and this stays, its log says why, and sluice rebuild shows what is lost")
 }
 
-// trustOf is a partition's state, and whether anybody has ever noted one.
+// trustOf is a partition's state, and whether one was ever recorded.
 func trustOf(ctx context.Context, rdb redis.UniversalClient, p pipeline.Partition) (state lua.Trust, known bool, err error) {
 	key := pipeline.DefaultKeys.Trusted(p)
 	if state, _, err = lua.Look(ctx, rdb, pipeline.DefaultKeys.Look(p)); err != nil || state != lua.Untrusted {
 		return state, true, err
 	}
-	held, err := rdb.Get(ctx, key).Result()
+	value, err := rdb.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
 		return state, false, nil
 	}
-	if strings.HasPrefix(held, string(lua.Verifying)+":") {
+	if strings.HasPrefix(value, string(lua.Verifying)+":") {
 		state = lua.Verifying
 	}
 	return state, true, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"sluice/cmd/sluice/table"
@@ -14,9 +15,9 @@ import (
 type endpointCmd struct {
 	Add     endpointAdd     `cmd:"" help:"Register an endpoint, and show its secret this once."`
 	Ls      endpointList    `cmd:"" help:"List endpoints and how their deliveries stand."`
-	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint go on where it stopped."`
+	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint continue where it stopped."`
 	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
-	Remove  endpointRemove  `cmd:"" help:"Forget an endpoint and what it has not got."`
+	Remove  endpointRemove  `cmd:"" help:"Remove an endpoint and the events that it has not received."`
 	Test    endpointTest    `cmd:"" help:"Send a sluice.test event at once. Exit code 1 if it was not taken."`
 }
 
@@ -25,21 +26,18 @@ type endpointAdd struct {
 	Types []string `placeholder:"TYPE,..." help:"Which events: order.confirmed, order.paid, order.expired, order.cancelled, order.rejected, order.refund_due, sale.sold_out; default all."`
 }
 
-// Run registers the endpoint. What is wrong with it is told before any server is asked.
+// Run registers the endpoint. Unknown types are refused before any server is asked.
 func (c *endpointAdd) Run(a *app) error {
 	if err := webhook.ValidateTypes(c.Types); err != nil {
 		return err
 	}
-	return a.atDesk(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.Desk) error {
 		e, err := desk.Add(a.ctx, actor(), c.URL, c.Types)
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return a.printJSON(view.NewEndpointWithSecret(&e))
-		}
-		sayf(a.out, "Endpoint %d is registered for %s. Its secret, which is not shown again:\n%s", e.ID, typesText(e.Types), e.Secret)
-		return nil
+		return a.answer(view.NewEndpointWithSecret(&e), "Endpoint %d is registered for %s. Its secret, which is not shown again:\n%s",
+			e.ID, typesText(e.Types), e.Secret)
 	})
 }
 
@@ -47,19 +45,12 @@ type endpointList struct{}
 
 // Run lists all endpoints: there are few.
 func (c *endpointList) Run(a *app) error {
-	return a.atDesk(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.Desk) error {
 		list, err := desk.Endpoints(a.ctx)
 		if err != nil {
 			return err
 		}
 		views := view.NewEndpoints(list)
-		if a.json {
-			return a.printJSON(views)
-		}
-		if len(views) == 0 {
-			sayf(a.out, "No endpoints; nobody is told what becomes of orders.")
-			return nil
-		}
 		t := table.New("ID", "URL", "TYPES", "STATE", ">BACKLOG", ">MISSED", "DELIVERED", "TROUBLE")
 		for i := range list {
 			e := &list[i]
@@ -69,7 +60,7 @@ func (c *endpointList) Run(a *app) error {
 			}
 			t.Row(views[i].ID, e.URL, typesText(e.Types), views[i].State, e.Backlog, e.Missed, delivered, troubleText(e))
 		}
-		return t.Write(a.out, "")
+		return printList(a, views, t, "No endpoints; events about orders are not delivered.")
 	})
 }
 
@@ -84,12 +75,7 @@ func troubleText(e *webhook.Endpoint) string {
 	}
 }
 
-func typesText(types []string) string {
-	if len(types) == 0 {
-		return "all events"
-	}
-	return strings.Join(types, ",")
-}
+func typesText(types []string) string { return cmp.Or(strings.Join(types, ","), "all events") }
 
 type endpointEnable struct {
 	ID       int64 `arg:"" help:"Id of the endpoint."`
@@ -98,7 +84,7 @@ type endpointEnable struct {
 
 // Run enables the endpoint.
 func (c *endpointEnable) Run(a *app) error {
-	return a.changeEndpoint("goes on where it stopped", func(desk *webhook.Desk) (webhook.Endpoint, error) {
+	return a.changeEndpoint("continues where it stopped", func(desk *webhook.Desk) (webhook.Endpoint, error) {
 		return desk.EnableEndpoint(a.ctx, actor(), c.ID, c.SkipNext)
 	})
 }
@@ -115,16 +101,12 @@ func (c *endpointDisable) Run(a *app) error {
 }
 
 func (a *app) changeEndpoint(done string, change func(*webhook.Desk) (webhook.Endpoint, error)) error {
-	return a.atDesk(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.Desk) error {
 		e, err := change(desk)
 		if err != nil {
 			return unknownEndpoint(err)
 		}
-		if a.json {
-			return a.printJSON(view.NewEndpoint(&e))
-		}
-		sayf(a.out, "Endpoint %d %s.", e.ID, done)
-		return nil
+		return a.answer(view.NewEndpoint(&e), "Endpoint %d %s.", e.ID, done)
 	})
 }
 
@@ -134,15 +116,11 @@ type endpointRemove struct {
 
 // Run removes the endpoint.
 func (c *endpointRemove) Run(a *app) error {
-	return a.atDesk(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.Desk) error {
 		if err := desk.RemoveEndpoint(a.ctx, actor(), c.ID); err != nil {
 			return unknownEndpoint(err)
 		}
-		if a.json {
-			return a.printJSON(map[string]int64{"removed": c.ID})
-		}
-		sayf(a.out, "Endpoint %d is removed.", c.ID)
-		return nil
+		return a.answer(map[string]int64{"removed": c.ID}, "Endpoint %d is removed.", c.ID)
 	})
 }
 
@@ -152,7 +130,7 @@ type endpointTest struct {
 
 // Run tests the endpoint.
 func (c *endpointTest) Run(a *app) error {
-	return a.atDesk(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.Desk) error {
 		result, err := desk.Test(a.ctx, c.ID)
 		if err != nil {
 			return unknownEndpoint(err)
@@ -172,8 +150,8 @@ func (c *endpointTest) Run(a *app) error {
 	})
 }
 
-// atDesk works with Postgres alone: events have nothing to do with Redis.
-func (a *app) atDesk(do func(*webhook.Desk) error) error {
+// withEndpoints works with Postgres alone: events have nothing to do with Redis.
+func (a *app) withEndpoints(do func(*webhook.Desk) error) error {
 	defaults := commandDefaults()
 	defaults["REDIS_URL"] = "redis://not-needed"
 	cfg, err := a.settings.load(defaults)

@@ -54,7 +54,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "whsec") {
-		t.Errorf("ls tells a secret: %s", out)
+		t.Errorf("ls shows a secret: %s", out)
 	}
 	if got := decoded[view.Endpoint](t, sluice(t, at, "endpoint", "enable", "1", "--skip-next", "--json").mustFine(t)); got.State != "active" {
 		t.Errorf("enable: got %+v", got)

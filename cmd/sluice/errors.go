@@ -13,13 +13,13 @@ import (
 	"sluice/pipeline"
 )
 
-// maxErrorBytes bounds an error message: one that is longer holds somebody's dump, not a sentence.
+// maxErrorBytes bounds an error message: a longer one is a dump, not a sentence.
 const maxErrorBytes = 600
 
 // errFound ends a command that has printed what it found wrong.
 var errFound = errors.New("found wrong")
 
-// usage is an error of whoever typed the command.
+// usage is an error in the command as it was typed.
 type usage struct{ text string }
 
 func (u usage) Error() string { return u.text }
@@ -79,8 +79,8 @@ func report(w io.Writer, err error) int {
 	return exitCode(err)
 }
 
-// exitCode tells a wrong use from a failure. To name what does not exist, or to ask for what the state of things forbids,
-// is a wrong use.
+// exitCode separates wrong use from failure. To name what does not exist, or to ask for what the current state does not
+// allow, is wrong use.
 func exitCode(err error) int {
 	var u usage
 	if errors.As(err, &u) {
@@ -94,7 +94,7 @@ func exitCode(err error) int {
 	}
 }
 
-// sentence tells an error in one line: what went wrong and, from a store, its deepest cause.
+// sentence is an error in one line: what went wrong and, from a store, its deepest cause.
 func sentence(err error) string {
 	var e *pipeline.Error
 	var u usage

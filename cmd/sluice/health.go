@@ -40,11 +40,7 @@ func (c *healthCmd) Run(a *app) error {
 	if status < 200 || status > 299 {
 		return fmt.Errorf("%s answers with status %d", u.Redacted(), status)
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"status": status})
-	}
-	sayf(a.out, "%s answers with status %d", u.Redacted(), status)
-	return nil
+	return a.answer(map[string]any{"status": status}, "%s answers with status %d", u.Redacted(), status)
 }
 
 // ask goes to the address itself: a proxy's health is not the question, and neither is that of where it redirects to.

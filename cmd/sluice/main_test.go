@@ -15,8 +15,9 @@ import (
 	"sluice/internal/testkit"
 )
 
-// asProgram in the environment makes this test binary be the program itself. So the tests run the real main in processes
-// of its own, dev and demo start themselves again as they do in production, and the race detector watches all of them.
+// asProgram in the environment makes this test binary be the program itself. So the tests run the real main in
+// processes of its own, dev and demo start themselves again as they do in production, and the race detector watches all
+// of them.
 const asProgram = "SLUICE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -24,6 +25,14 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args[1:]))
 	}
 	testkit.Main(m)
+}
+
+// must ends the test at an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // commandLimit bounds one command of a test; the slowest audits take some seconds on a busy machine.

@@ -7,14 +7,15 @@ import (
 	"sluice/db"
 )
 
-// migratePatience is how long migrate waits for a Postgres that may just be starting with it, as in a compose stack.
-const migratePatience = 30 * time.Second
+// migrateStartTimeout is how long migrate waits for a Postgres that may just be starting with it, as in a compose
+// stack.
+const migrateStartTimeout = 30 * time.Second
 
 type migrateCmd struct{}
 
 // Run migrates. It needs no Redis, so it does not ask for one to be set.
 func (c *migrateCmd) Run(a *app) error {
-	cfg, err := a.settings.load(map[string]string{"REDIS_URL": "redis://not-needed", "START_TIMEOUT": migratePatience.String()})
+	cfg, err := a.settings.load(map[string]string{"REDIS_URL": "redis://not-needed", "START_TIMEOUT": migrateStartTimeout.String()})
 	if err != nil {
 		return err
 	}
@@ -33,16 +34,12 @@ func (c *migrateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(struct {
-			Before int64 `json:"before"`
-			After  int64 `json:"after"`
-		}{before, after})
-	}
+	versions := struct {
+		Before int64 `json:"before"`
+		After  int64 `json:"after"`
+	}{before, after}
 	if before == after {
-		sayf(a.out, "The database has schema version %d already.", after)
-		return nil
+		return a.answer(versions, "The database has schema version %d already.", after)
 	}
-	sayf(a.out, "The database went from schema version %d to %d.", before, after)
-	return nil
+	return a.answer(versions, "The database went from schema version %d to %d.", before, after)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/google/uuid"
+
+	"sluice/pipeline"
 )
 
 // orderCmd groups what can be asked about orders.
@@ -22,24 +24,17 @@ func (c *orderShow) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	sale, err := s.postgres.Sale(a.ctx, c.Sale)
-	if err != nil {
-		return unknownSale(err)
-	}
-	search := orderSearch{stores: s, sale: sale, id: id}
-	view, err := search.view(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(view)
-	}
-	return view.print(a)
+	return a.withSale(c.Sale, func(s *stores, sale *pipeline.Sale) error {
+		search := orderSearch{stores: s, sale: sale, id: id}
+		view, err := search.view(a.ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(view)
+		}
+		return view.print(a)
+	})
 }
 
 func parseOrderID(text string) (uuid.UUID, error) {

@@ -33,7 +33,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 		t.Errorf("the streams hold %d events, want 1", total(views))
 	}
 
-	// A worker without a heartbeat is given the event: it is dead, and has the order in its hands.
+	// The event is delivered to a worker without a heartbeat: it is dead, with the order pending.
 	p := pipeline.PlaceSale("drop-1", 16)[0]
 	stream := pipeline.DefaultKeys.Orders(p)
 	if err := rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{
@@ -41,9 +41,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := rdb.Set(t.Context(), pipeline.DefaultKeys.OrderLock(p, id), "token-1", time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Set(t.Context(), pipeline.DefaultKeys.OrderLock(p, id), "token-1", time.Hour).Err())
 	v = showOrder(t, at, id)
 	if v.Entry == nil || v.Entry.Consumer == nil || *v.Entry.Consumer != "ghost\x1b[2J" || v.Entry.Deliveries != 1 || v.Lock == nil || v.Lock.Token != "token-1" {
 		t.Errorf("delivered: got %+v, entry %+v, lock %+v", v, v.Entry, v.Lock)
@@ -51,7 +49,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	for _, args := range [][]string{{"order", "show", "drop-1", id}, {"pending"}, {"workers"}} {
 		out := sluice(t, at, args...).mustFine(t)
 		if strings.Contains(out, "\x1b") || !strings.Contains(out, `"ghost\x1b[2J"`) {
-			t.Errorf("%v: a stranger's name reaches the terminal as it is: %q", args, out)
+			t.Errorf("%v: a foreign name reaches the terminal unescaped: %q", args, out)
 		}
 	}
 	pending := decoded[[]pendingView](t, sluice(t, at, "pending", "--json").mustFine(t))
@@ -63,9 +61,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	}
 
 	// A living worker takes it over.
-	if err := rdb.Del(t.Context(), pipeline.DefaultKeys.OrderLock(p, id)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Del(t.Context(), pipeline.DefaultKeys.OrderLock(p, id)).Err())
 	stop := startWorker(t, at)
 	testkit.Eventually(t, time.Minute, "the order to be persisted and settled", func() bool {
 		v = showOrder(t, at, id)
@@ -109,9 +105,7 @@ func TestLostEventIsFound(t *testing.T) {
 	id := accept(t, at, rdb, "alice")
 	sluice(t, at, "audit", "--sale", "drop-1").mustFine(t)
 	stream := pipeline.DefaultKeys.Orders(pipeline.PlaceSale("drop-1", 16)[0])
-	if err := rdb.XTrimMaxLen(t.Context(), stream, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.XTrimMaxLen(t.Context(), stream, 0).Err())
 	if v := showOrder(t, at, id); v.Slot == nil || v.UserID != "alice" || v.Entry != nil || v.Row != nil {
 		t.Errorf("got %+v, want the slot alone", v)
 	}
@@ -135,7 +129,7 @@ func TestLostEventIsFound(t *testing.T) {
 		t.Errorf("the repair: got %q, want the buyer's order kept", out)
 	}
 	if out := sluice(t, at, "audit").mustFine(t); !strings.Contains(out, "not wrong now: rebuilt in Redis 1 times") {
-		t.Errorf("the audit after the repair: got %q, want it told", out)
+		t.Errorf("the audit after the repair: got %q, want it reported", out)
 	}
 }
 
@@ -145,9 +139,7 @@ func TestAuditOfALostSale(t *testing.T) {
 	at := servers(t)
 	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
 	sluice(t, at, "sale", "create", "--id", "drop-2", "--stock", "10").mustFine(t)
-	if err := testkit.Client(t, setting(at, "REDIS_URL")).Del(t.Context(), pipeline.DefaultKeys.Sale(pipeline.PlaceSale("drop-1", 16)[0], "drop-1")).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testkit.Client(t, setting(at, "REDIS_URL")).Del(t.Context(), pipeline.DefaultKeys.Sale(pipeline.PlaceSale("drop-1", 16)[0], "drop-1")).Err())
 	got := sluice(t, at, "audit")
 	if got.code != 1 || !strings.Contains(got.out, "does not hold sale drop-1") || !strings.Contains(got.out, "drop-2") {
 		t.Errorf("got %+v, want the lost sale as a finding and the other one as well", got)
@@ -161,22 +153,16 @@ func TestAuditOfALostSale(t *testing.T) {
 func accept(t *testing.T, at []string, rdb *redis.Client, user string) string {
 	t.Helper()
 	store, err := db.Open(t.Context(), setting(at, "DATABASE_URL"), db.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close()
 	sale, err := store.Sale(t.Context(), "drop-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	admission := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler))
 	got, err := admission.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
 	if err != nil || got.Code != lua.AdmitAccepted {
 		t.Fatalf("got %s, %v, want an accept", got.Code, err)
 	}
-	if err := admission.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, admission.Close(t.Context()))
 	return got.Receipt.OrderID
 }
 
@@ -198,9 +184,7 @@ func startWorker(t *testing.T, at []string) (stop func()) {
 	cmd := program(context.WithoutCancel(t.Context()), at, "worker")
 	var log output
 	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	stopped := false
 	stop = func() {
 		if stopped {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"sluice/cmd/sluice/table"
 )
 
 // printJSON prints one value, indented, for jq and for people.
@@ -13,6 +15,35 @@ func (a *app) printJSON(v any) error {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
+}
+
+// answer prints a value for programs, or a line about it for people.
+func (a *app) answer(v any, format string, args ...any) error {
+	if a.json {
+		return a.printJSON(v)
+	}
+	sayf(a.out, format, args...)
+	return nil
+}
+
+// printList prints a list for programs or, for people, its table, or a line instead of an empty one.
+func printList[V any](a *app, list []V, t *table.Table, empty string) error {
+	switch {
+	case a.json:
+		return a.printJSON(list)
+	case len(list) == 0:
+		sayf(a.out, "%s", empty)
+		return nil
+	default:
+		return t.Write(a.out, "")
+	}
+}
+
+// sayMore says how to see the next page, where a page is full.
+func (a *app) sayMore(shown, limit int, last string) {
+	if shown == limit && !a.json {
+		sayf(a.out, "There may be more; --after %s shows the next page.", last)
+	}
 }
 
 // sayf prints a line for people.

@@ -32,40 +32,28 @@ func (c *paymentList) Run(a *app) error {
 	case c.Outcome != "" && !slices.Contains(pipeline.StoredOutcomes, outcome):
 		return usagef("--outcome %s: use waiting, paid, refund_due, refused or repeated", oneLine(c.Outcome))
 	}
-	s, err := a.open()
-	if err != nil {
+	return a.withStores(func(s *stores) error {
+		payments, err := s.postgres.Payments(a.ctx, pipeline.PaymentsFilter{
+			After: c.After, SaleID: c.Sale, OrderID: c.Order, Outcome: outcome, Limit: c.Limit,
+		})
+		if err != nil {
+			return err
+		}
+		views, last := view.NewPayments(payments), ""
+		t := table.New("ID", "SINCE", "OUTCOME", "REASON", ">AMOUNT", "PAYMENT", "SALE", "ORDER", "REPORTED BY")
+		for i, v := range views {
+			p := &payments[i]
+			last = v.ID
+			t.Row(v.ID, shortTime(p.ReceivedAt), v.Outcome, string(p.Reason), moneyText(p.Amount, p.Currency),
+				v.PaymentID, v.SaleID, v.OrderID, v.Actor)
+		}
+		err = printList(a, views, t, "No payments.")
+		a.sayMore(len(views), c.Limit, last)
 		return err
-	}
-	defer s.close()
-	payments, err := s.postgres.Payments(a.ctx, pipeline.PaymentsFilter{
-		After: c.After, SaleID: c.Sale, OrderID: c.Order, Outcome: outcome, Limit: c.Limit,
 	})
-	if err != nil {
-		return err
-	}
-	views := view.NewPayments(payments)
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "No payments.")
-		return nil
-	}
-	t := table.New("ID", "SINCE", "OUTCOME", "REASON", ">AMOUNT", "PAYMENT", "SALE", "ORDER", "TOLD BY")
-	for i, v := range views {
-		t.Row(v.ID, shortTime(payments[i].ReceivedAt), v.Outcome, string(payments[i].Reason), moneyText(payments[i].Amount, payments[i].Currency),
-			v.PaymentID, v.SaleID, v.OrderID, v.Actor)
-	}
-	if err := t.Write(a.out, ""); err != nil {
-		return err
-	}
-	if len(views) == c.Limit {
-		sayf(a.out, "There may be more; --after %s shows the next page.", views[len(views)-1].ID)
-	}
-	return nil
 }
 
-// moneyText is an amount as it is told: in minor units, because how many digits a currency has is not ours to know.
+// moneyText is an amount in minor units: how many digits a currency has is not known here.
 func moneyText(amount int64, currency string) string {
 	if amount == 0 {
 		return ""

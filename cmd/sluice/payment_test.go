@@ -10,7 +10,8 @@ import (
 	"sluice/internal/view"
 )
 
-// The life of payments by hand: what an operator tells of is decided, recorded under his name, and told in one sentence.
+// The life of payments by hand: what an operator reports is decided, recorded under the operator's name, and answered
+// in one sentence.
 func TestOperatorPaysAndCancels(t *testing.T) {
 	t.Parallel()
 	at := servers(t)
@@ -70,7 +71,7 @@ func TestOperatorPaysAndCancels(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s:%s", p.Outcome, reason))
 		if !strings.HasPrefix(p.Actor, "cli:") {
-			t.Errorf("told by %q", p.Actor)
+			t.Errorf("reported by %q", p.Actor)
 		}
 	}
 	want := "paid: repeated: refund_due:already-paid refused:amount-mismatch refund_due:order-ended refused:unknown-sale refused:unknown-order"

@@ -16,7 +16,7 @@ import (
 type pendingCmd struct{}
 
 // pendingView is what is pending on one partition. It comes from the summary that Redis keeps, which costs microseconds
-// however long the list is; listing the entries themselves would hold up the sale.
+// however long the list is; listing the entries themselves would slow down the sale.
 type pendingView struct {
 	Partition   string         `json:"partition"`
 	Pending     int64          `json:"pending"`
@@ -33,29 +33,19 @@ type consumerView struct {
 
 // Run lists what is pending.
 func (c *pendingCmd) Run(a *app) error {
-	s, err := a.openRedis()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	views, err := s.pending(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "Nothing is pending.")
-		return nil
-	}
-	t := table.New("PARTITION", "WORKER", ">PENDING", "STATE", "OLDEST OF THE PARTITION")
-	for _, v := range views {
-		for _, c := range v.Consumers {
-			t.Row(v.Partition, c.Name, c.Pending, aliveText(c.Alive), age(time.Duration(v.OldestAgeMS)*time.Millisecond))
+	return a.withRedis(func(s *stores) error {
+		views, err := s.pending(a.ctx)
+		if err != nil {
+			return err
 		}
-	}
-	return t.Write(a.out, "")
+		t := table.New("PARTITION", "WORKER", ">PENDING", "STATE", "OLDEST OF THE PARTITION")
+		for _, v := range views {
+			for _, c := range v.Consumers {
+				t.Row(v.Partition, c.Name, c.Pending, aliveText(c.Alive), age(time.Duration(v.OldestAgeMS)*time.Millisecond))
+			}
+		}
+		return printList(a, views, t, "Nothing is pending.")
+	})
 }
 
 func aliveText(alive bool) string {
@@ -83,7 +73,7 @@ func (s *stores) pending(ctx context.Context) ([]pendingView, error) {
 	for i, p := range s.partitions() {
 		summary, err := summaries[i].Result()
 		if err != nil && !noGroup(err) {
-			return nil, unavailable(err, "Redis did not tell what is pending")
+			return nil, unavailable(err, "Redis did not list what is pending")
 		}
 		if err != nil || summary.Count == 0 {
 			continue
@@ -105,7 +95,7 @@ func (s *stores) viewPending(ctx context.Context, p pipeline.Partition, summary 
 	for name, pending := range summary.Consumers {
 		beats, err := s.redis.Exists(ctx, s.keys.Worker(p, name)).Result()
 		if err != nil {
-			return v, unavailable(err, "Redis did not tell who is alive")
+			return v, unavailable(err, "Redis did not return the heartbeats")
 		}
 		v.Consumers = append(v.Consumers, consumerView{Name: name, Pending: pending, Alive: beats == 1})
 	}
@@ -113,7 +103,7 @@ func (s *stores) viewPending(ctx context.Context, p pipeline.Partition, summary 
 	return v, nil
 }
 
-// entryTime tells when an event was accepted, from its entry's id.
+// entryTime is when an event was accepted, by its entry's id.
 func entryTime(id string) time.Time {
 	ms, _, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseInt(ms, 10, 64)

@@ -13,41 +13,32 @@ type rebuildCmd struct {
 
 // Run shows what a rebuild of sales from Postgres and the stream would make of them in Redis, or does it.
 func (c *rebuildCmd) Run(a *app) error {
-	s, err := a.open()
-	if err != nil {
+	return a.withStores(func(s *stores) (err error) {
+		var reports []pipeline.RebuildReport
+		if c.Sale == "" {
+			reports, err = a.verifier(s).RebuildAll(a.ctx, actor(), c.Apply)
+		} else {
+			reports, err = a.verifier(s).Rebuild(a.ctx, string(c.Sale), actor(), c.Apply)
+		}
+		if err != nil {
+			return unknownSale(err)
+		}
+		err = printList(a, reports, rebuildTable(reports), "Redis must hold no sale; there is nothing to rebuild.")
+		if !c.Apply && !a.json && len(reports) > 0 {
+			sayf(a.out, "Nothing was changed. --apply does it; running apis and workers do it by themselves when Redis is behind.")
+		}
 		return err
-	}
-	defer s.close()
-	verifier := pipeline.NewVerifier(s.redis, s.keys, s.postgres, s.cfg.Partitions, pipeline.NewMetrics(nil), process.NewLogger(a.err, s.cfg))
-	var reports []pipeline.RebuildReport
-	if c.Sale == "" {
-		reports, err = verifier.RebuildAll(a.ctx, actor(), c.Apply)
-	} else {
-		reports, err = verifier.Rebuild(a.ctx, string(c.Sale), actor(), c.Apply)
-	}
-	if err != nil {
-		return unknownSale(err)
-	}
-	if a.json {
-		return a.printJSON(reports)
-	}
-	if len(reports) == 0 {
-		sayf(a.out, "Redis must hold no sale; there is nothing to rebuild.")
-		return nil
-	}
-	if err := printRebuilds(a, reports); err != nil {
-		return err
-	}
-	if !c.Apply {
-		sayf(a.out, "Nothing was changed. --apply does it; running apis and workers do it by themselves when Redis is behind.")
-	}
-	return nil
+	})
 }
 
-func printRebuilds(a *app, reports []pipeline.RebuildReport) error {
+func (a *app) verifier(s *stores) *pipeline.Verifier {
+	return pipeline.NewVerifier(s.redis, s.keys, s.postgres, s.cfg.Partitions, pipeline.NewMetrics(nil), process.NewLogger(a.err, s.cfg))
+}
+
+func rebuildTable(reports []pipeline.RebuildReport) *table.Table {
 	t := table.New("SALE", "PARTITION", "LOST", ">STOCK NOW", ">STOCK THEN", ">ACCEPTED NOW", ">ACCEPTED THEN", ">LIVE", ">IN FLIGHT", ">MISSING")
 	for _, r := range reports {
 		t.Row(r.SaleID, r.Partition, r.Reason, r.StockBefore, r.StockAfter, r.AcceptedBefore, r.AcceptedAfter, r.Live, r.InFlight, r.Missing)
 	}
-	return t.Write(a.out, "")
+	return t
 }

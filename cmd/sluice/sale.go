@@ -25,51 +25,31 @@ type saleShow struct {
 
 // Run shows the sale.
 func (c *saleShow) Run(a *app) error {
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	sale, err := s.postgres.Sale(a.ctx, c.Sale)
-	if err != nil {
-		return unknownSale(err)
-	}
-	return a.printSale(s, sale, "")
+	return a.withSale(c.Sale, func(s *stores, sale *pipeline.Sale) error { return a.printSale(s, sale, "") })
 }
 
 type saleList struct{}
 
 // Run lists the sales.
 func (c *saleList) Run(a *app) error {
-	s, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	now, err := s.now(a.ctx)
-	if err != nil {
-		return err
-	}
-	views := []saleView{}
-	err = s.eachSale(a.ctx, func(sale *pipeline.Sale) error {
-		views = append(views, s.viewSale(a.ctx, sale, now))
-		return nil
+	return a.withStores(func(s *stores) error {
+		now, err := s.now(a.ctx)
+		if err != nil {
+			return err
+		}
+		views := []saleView{}
+		t := table.New("SALE", "PHASE", ">TOTAL", ">IN STOCK", ">SOLD", "OPENS", "CLOSES", "TITLE")
+		err = s.eachSale(a.ctx, func(sale *pipeline.Sale) error {
+			v := s.viewSale(a.ctx, sale, now)
+			views = append(views, v)
+			t.Row(v.ID, v.Phase, v.Total, orUnknown(v.Remaining), v.Sold, shortTime(v.opensAt), shortTime(v.closesAt), v.Title)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return printList(a, views, t, "No sales yet; sluice sale create makes one.")
 	})
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "No sales yet; sluice sale create makes one.")
-		return nil
-	}
-	t := table.New("SALE", "PHASE", ">TOTAL", ">IN STOCK", ">SOLD", "OPENS", "CLOSES", "TITLE")
-	for _, v := range views {
-		t.Row(v.ID, v.Phase, v.Total, orUnknown(v.Remaining), v.Sold, shortTime(v.opensAt), shortTime(v.closesAt), v.Title)
-	}
-	return t.Write(a.out, "")
 }
 
 // eachSale goes through all sales, page by page, in the order of their ids.

@@ -91,7 +91,7 @@ func TestPartitionsAreFixedByTheFirstSale(t *testing.T) {
 	sluice(t, append(at, "PARTITIONS=16"), "stream").mustRefuse(t, 2, "PARTITIONS is 16", "made with 4")
 }
 
-// A database that was never migrated is told with the remedy, which works.
+// A database that was never migrated is reported with the remedy, which works.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	at := []string{"DATABASE_URL=" + testkit.EmptyDatabase(t)}
@@ -114,13 +114,9 @@ func show(t *testing.T, at []string) saleView {
 func window(t *testing.T, v saleView) time.Duration {
 	t.Helper()
 	opens, err := time.Parse(time.RFC3339, v.OpensAt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	closes, err := time.Parse(time.RFC3339, v.ClosesAt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return closes.Sub(opens)
 }
 
@@ -130,9 +126,7 @@ func logged(t *testing.T, at []string, want string) {
 	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, setting(at, "DATABASE_URL"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close(ctx) }() // nothing is lost
 	var got string
 	var anonymous int

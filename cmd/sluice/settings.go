@@ -9,9 +9,9 @@ import (
 	"sluice/internal/config"
 )
 
-// patience is how long a command waits for a server that does not answer, unless START_TIMEOUT says otherwise: a person is
-// waiting too.
-const patience = 3 * time.Second
+// startTimeout is how long a command waits for a server that does not answer, unless START_TIMEOUT says otherwise: a
+// person is waiting too.
+const startTimeout = 3 * time.Second
 
 // settings are flags for the settings that an operator's command needs. They only note their text: package config reads
 // them, together with the environment and the defaults, as it does for every program.
@@ -49,8 +49,8 @@ func (s *settings) load(defaults map[string]string) (config.Config, error) {
 
 // commandDefaults are where a command differs from a server.
 func commandDefaults() map[string]string {
-	return map[string]string{"START_TIMEOUT": patience.String(), "LOG_LEVEL": "warn"}
+	return map[string]string{"START_TIMEOUT": startTimeout.String(), "LOG_LEVEL": "warn"}
 }
 
-// partitionsGiven reports whether somebody said how many partitions there are, or the default applies.
+// partitionsGiven reports whether the number of partitions was set, or the default applies.
 func (s *settings) partitionsGiven() bool { return s.Partitions != "" || os.Getenv("PARTITIONS") != "" }

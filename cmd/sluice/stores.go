@@ -21,8 +21,8 @@ const (
 	poolSize = 2
 )
 
-// stores are the open connections of a command. Unlike a server it also talks to a Redis that is not fit for orders: that
-// is when people need it.
+// stores are the open connections of a command. Unlike a server it also accepts a Redis that is not fit for orders:
+// that is when an operator needs it.
 type stores struct {
 	cfg      config.Config
 	redis    redis.UniversalClient
@@ -30,20 +30,35 @@ type stores struct {
 	keys     pipeline.Keys
 }
 
-// open connects to both servers and finds out how many partitions the installation has.
-func (a *app) open() (*stores, error) {
-	return a.openWith(func(s *stores) error {
+// withStores does work on both servers, once it is known how many partitions the installation has.
+func (a *app) withStores(work func(*stores) error) error {
+	return a.connected(func(s *stores) error {
 		if err := s.connectPostgres(a.ctx); err != nil {
 			return err
 		}
 		if err := s.findPartitions(a.ctx, a.settings.partitionsGiven()); err != nil {
 			return err
 		}
-		return s.checkInstallation(a.ctx)
+		if err := s.checkInstallation(a.ctx); err != nil {
+			return err
+		}
+		return work(s)
 	})
 }
 
-// checkInstallation refuses a Redis that belongs to another database: what is said of the two together would be wrong.
+// withSale does work on one sale, as Postgres defines it.
+func (a *app) withSale(id string, work func(*stores, *pipeline.Sale) error) error {
+	return a.withStores(func(s *stores) error {
+		sale, err := s.postgres.Sale(a.ctx, id)
+		if err != nil {
+			return unknownSale(err)
+		}
+		return work(s, sale)
+	})
+}
+
+// checkInstallation refuses a Redis that belongs to another database: whatever is reported of the two together would be
+// wrong.
 func (s *stores) checkInstallation(ctx context.Context) error {
 	id, err := s.postgres.Installation(ctx)
 	if err != nil {
@@ -52,33 +67,33 @@ func (s *stores) checkInstallation(ctx context.Context) error {
 	return pipeline.CheckInstallation(ctx, s.redis, s.keys, s.cfg.Partitions, id)
 }
 
-// openRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of
+// withRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of
 // partitions is the setting, or its default.
-func (a *app) openRedis() (*stores, error) {
-	return a.openWith(func(s *stores) error {
+func (a *app) withRedis(work func(*stores) error) error {
+	return a.connected(func(s *stores) error {
 		err := s.findPartitions(a.ctx, a.settings.partitionsGiven())
-		if pipeline.KindOf(err) != pipeline.KindUnavailable {
+		switch {
+		case pipeline.KindOf(err) == pipeline.KindUnavailable:
+			sayf(a.err, "sluice: %s; looking at %d partitions", sentence(err), s.cfg.Partitions)
+		case err != nil:
 			return err
 		}
-		sayf(a.err, "sluice: %s; looking at %d partitions", sentence(err), s.cfg.Partitions)
-		return nil
+		return work(s)
 	})
 }
 
-func (a *app) openWith(more func(*stores) error) (*stores, error) {
+// connected does work with a connection to Redis, and closes afterwards whatever is open.
+func (a *app) connected(work func(*stores) error) error {
 	cfg, err := a.settings.load(commandDefaults())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s := &stores{cfg: cfg, keys: pipeline.DefaultKeys}
-	if err = s.connectRedis(a.ctx); err == nil {
-		err = more(s)
+	defer s.close()
+	if err := s.connectRedis(a.ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	return work(s)
 }
 
 func (s *stores) connectRedis(ctx context.Context) (err error) {
@@ -98,8 +113,8 @@ func (s *stores) connectPostgres(ctx context.Context) (err error) {
 	return s.postgres.CheckSchema(ctx)
 }
 
-// findPartitions takes the number of the installation, which was fixed when it was first used. Looking must not fix it:
-// that is for whoever puts the first sale into it.
+// findPartitions takes the number of the installation, which was fixed when it was first used. A command that only
+// reads must not fix it: the first sale does.
 func (s *stores) findPartitions(ctx context.Context, given bool) error {
 	pg, err := dialPostgres(ctx, s.cfg.DatabaseURL)
 	if err != nil {
@@ -118,13 +133,6 @@ func (s *stores) findPartitions(ctx context.Context, given bool) error {
 	}
 	s.cfg.Partitions = installed
 	return nil
-}
-
-// fixPartitions makes the number of partitions final: what is put into Redis from now on is found by it.
-func (s *stores) fixPartitions(ctx context.Context) error {
-	installed, err := s.postgres.EnsurePartitions(ctx, s.cfg.Partitions)
-	s.cfg.Partitions = installed
-	return err
 }
 
 func (s *stores) close() {
@@ -149,7 +157,7 @@ func (s *stores) partitions() []pipeline.Partition {
 func (s *stores) now(ctx context.Context) (time.Time, error) {
 	now, err := s.redis.Time(ctx).Result()
 	if err != nil {
-		return now, unavailable(err, "Redis did not tell the time")
+		return now, unavailable(err, "Redis did not return the time")
 	}
 	return now, nil
 }

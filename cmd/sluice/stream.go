@@ -18,29 +18,27 @@ type streamView struct {
 	Groups    []groupView `json:"groups"`
 }
 
-// groupView is a consumer group of the stream. Ours is named workers; another one is somebody else's, and worth knowing of.
+// groupView is a consumer group of the stream. Ours is named workers; another one is foreign, and worth showing.
 type groupView struct {
 	Name          string `json:"name"`
-	Lag           *int64 `json:"lag"`     // events not yet given to a worker; null when Redis can't tell
-	Pending       int64  `json:"pending"` // given and not acknowledged
+	Lag           *int64 `json:"lag"`     // events not yet delivered to a worker; null when Redis does not know
+	Pending       int64  `json:"pending"` // delivered and not acknowledged
 	Consumers     int64  `json:"consumers"`
 	LastDelivered string `json:"last_delivered"`
 }
 
 // Run lists the streams.
 func (c *streamCmd) Run(a *app) error {
-	s, err := a.openRedis()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	views, err := s.streams(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
+	return a.withRedis(func(s *stores) error {
+		views, err := s.streams(a.ctx)
+		if err != nil {
+			return err
+		}
+		return printList(a, views, streamTable(views), "No partitions.")
+	})
+}
+
+func streamTable(views []streamView) *table.Table {
 	t := table.New("PARTITION", ">LENGTH", "GROUP", ">LAG", ">PENDING", ">CONSUMERS", "LAST DELIVERED")
 	var length, pending int64
 	for _, v := range views {
@@ -54,7 +52,7 @@ func (c *streamCmd) Run(a *app) error {
 		}
 	}
 	t.Row("all", length, "", "", pending, "", "")
-	return t.Write(a.out, "")
+	return t
 }
 
 // streams asks for everything in two round trips.
@@ -73,11 +71,11 @@ func (s *stores) streams(ctx context.Context) ([]streamView, error) {
 	for i, p := range s.partitions() {
 		views[i] = streamView{Partition: p.String(), Groups: []groupView{}}
 		if err := lengths[i].Err(); err != nil {
-			return nil, unavailable(err, "Redis did not tell the length of a stream")
+			return nil, unavailable(err, "Redis did not return the length of a stream")
 		}
 		views[i].Length = lengths[i].Val()
 		if err := groups[i].Err(); err != nil && !noStream(err) {
-			return nil, unavailable(err, "Redis did not tell the groups of a stream")
+			return nil, unavailable(err, "Redis did not return the groups of a stream")
 		}
 		for _, g := range groups[i].Val() {
 			views[i].Groups = append(views[i].Groups, viewGroup(g))
@@ -88,14 +86,14 @@ func (s *stores) streams(ctx context.Context) ([]streamView, error) {
 
 func viewGroup(g redis.XInfoGroup) groupView {
 	v := groupView{Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, LastDelivered: g.LastDeliveredID}
-	if g.Lag >= 0 { // Redis loses count when an event that nobody was given is deleted
+	if g.Lag >= 0 { // Redis loses count when an event is deleted that was never delivered
 		v.Lag = &g.Lag
 	}
 	return v
 }
 
-// noStream reports whether an error says that a stream does not exist: nobody has ordered on that partition, and no
-// worker has been there.
+// noStream reports whether an error says that a stream does not exist: no order was ever accepted on that partition,
+// and no worker has read from it.
 func noStream(err error) bool { return strings.Contains(err.Error(), "no such key") }
 
 // noGroup reports whether an error says that a stream has no group of ours, or does not exist.

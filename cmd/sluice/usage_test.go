@@ -80,7 +80,7 @@ func TestWrongUse(t *testing.T) {
 		{"letter without an id", []string{"dead-letter", "show"}, []string{"<id>", "sluice dead-letter show --help"}},
 		{"letter that is no number", []string{"dead-letter", "show", "x"}, []string{"x"}},
 		{"letters without limit", []string{"dead-letter", "ls", "--limit", "501"}, []string{"--limit 501", "1 to 500"}},
-		{"repair of what is made anew", []string{"dead-letter", "replay", "1", "--set", "k=5"}, []string{`"k"`, "s, u, q, v"}},
+		{"repair of what is made again", []string{"dead-letter", "replay", "1", "--set", "k=5"}, []string{`"k"`, "s, u, q, v"}},
 		{"repair without a value", []string{"dead-letter", "replay", "1", "--set", "q"}, []string{"--set q", "field=value"}},
 		{"repair twice", []string{"dead-letter", "replay", "1", "--set", "q=1", "--set", "q=2"}, []string{"--set q", "twice"}},
 		{"endpoint without a URL", []string{"endpoint", "add"}, []string{"--url"}},
@@ -106,7 +106,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// All that is wrong is told at once, and a password never.
+// All that is wrong is reported at once, and a password never.
 func TestWrongSettings(t *testing.T) {
 	t.Parallel()
 	got := sluice(t, []string{
@@ -118,7 +118,8 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// A server that is away is a failure, not a wrong use; it is told in one sentence, in time, and without the password.
+// A server that is away is a failure, not a wrong use; it is reported in one sentence, in time, and without the
+// password.
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	settings := []string{

@@ -21,31 +21,29 @@ type workerView struct {
 	Name       string  `json:"name"`
 	Alive      bool    `json:"alive"`      // it has a heartbeat
 	StartedAt  *string `json:"started_at"` // null for a dead one
-	Pending    int64   `json:"pending"`    // orders in its hands
-	Partitions int     `json:"partitions"` // from which it was given orders; the others know nothing of it
-	IdleMS     *int64  `json:"idle_ms"`    // since it was last given something; null where it never was
+	Pending    int64   `json:"pending"`    // orders delivered to it and not acknowledged
+	Partitions int     `json:"partitions"` // from which orders were delivered to it
+	IdleMS     *int64  `json:"idle_ms"`    // since the last delivery; null where there was none
 
 	started time.Time
 }
 
 // Run lists the workers.
 func (c *workersCmd) Run(a *app) error {
-	s, err := a.openRedis()
-	if err != nil {
+	return a.withRedis(func(s *stores) error {
+		views, err := s.workers(a.ctx)
+		if err != nil {
+			return err
+		}
+		err = printList(a, views, workerTable(views), "No worker has joined yet; start one: orders wait in the stream until then.")
+		if !a.json {
+			adviseOnDead(a, views)
+		}
 		return err
-	}
-	defer s.close()
-	views, err := s.workers(a.ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(views)
-	}
-	if len(views) == 0 {
-		sayf(a.out, "No worker has joined yet; start one: orders wait in the stream until then.")
-		return nil
-	}
+	})
+}
+
+func workerTable(views []workerView) *table.Table {
 	t := table.New("WORKER", "STATE", ">PENDING", ">PARTITIONS", "STARTED", "IDLE")
 	for _, v := range views {
 		started, idle := "?", "had no order yet"
@@ -57,16 +55,12 @@ func (c *workersCmd) Run(a *app) error {
 		}
 		t.Row(v.Name, aliveText(v.Alive), v.Pending, v.Partitions, started, idle)
 	}
-	if err := t.Write(a.out, ""); err != nil {
-		return err
-	}
-	adviseOnDead(a, views)
-	return nil
+	return t
 }
 
 func adviseOnDead(a *app, views []workerView) {
 	var dead, alive int
-	var orders int64
+	var orders int64 // of dead workers
 	for _, v := range views {
 		if v.Alive {
 			alive++
@@ -77,11 +71,11 @@ func adviseOnDead(a *app, views []workerView) {
 	}
 	switch {
 	case orders > 0 && alive > 0:
-		sayf(a.out, "%s orders are in the hands of dead workers; the living ones take them over within seconds.", table.Number(orders))
+		sayf(a.out, "%s orders are pending with dead workers; the others take them over within seconds.", table.Number(orders))
 	case orders > 0:
-		sayf(a.out, "%s orders are in the hands of dead workers and nobody is there to take them over: start a worker.", table.Number(orders))
+		sayf(a.out, "%s orders are pending with dead workers, and no worker is alive to take them over: start a worker.", table.Number(orders))
 	case dead > 0:
-		sayf(a.out, "Dead workers without orders are removed by the living ones.")
+		sayf(a.out, "Dead workers without orders are removed by the others.")
 	}
 }
 
@@ -124,12 +118,12 @@ func addConsumer(byName map[string]*workerView, c redis.XInfoConsumer) {
 	}
 }
 
-// beating finds the workers with a heartbeat. Each has one on every partition, so the first one tells them all.
+// beating finds the workers with a heartbeat. Each has one on every partition, so the first partition has them all.
 func (s *stores) beating(ctx context.Context) (map[string]*workerView, error) {
 	prefix := s.keys.Worker(0, "")
 	keys, err := s.scan(ctx, prefix+"*")
 	if err != nil {
-		return nil, unavailable(err, "Redis did not tell who is alive")
+		return nil, unavailable(err, "Redis did not return the heartbeats")
 	}
 	byName := map[string]*workerView{}
 	for _, key := range keys {
@@ -139,7 +133,7 @@ func (s *stores) beating(ctx context.Context) (map[string]*workerView, error) {
 			continue // it has just expired
 		}
 		if err != nil {
-			return nil, unavailable(err, "Redis did not tell who is alive")
+			return nil, unavailable(err, "Redis did not return the heartbeats")
 		}
 		if started, err := time.Parse(time.RFC3339Nano, beat); err == nil {
 			v.started, v.StartedAt = started, view.TimeOrNil(started)

@@ -19,14 +19,12 @@ func adminHandler(cfg config.Config, stores *Stores, metrics *pipeline.Metrics, 
 	verifier := pipeline.NewVerifier(stores.Redis, keys, stores.Postgres, cfg.Partitions, metrics, log)
 	releaser := pipeline.NewReleaser(stores.Redis, keys, stores.Postgres, metrics, log)
 	return httpapi.NewAdmin(httpapi.AdminDeps{
-		Letters:   stores.Postgres,
+		Store:     stores.Postgres,
 		Replayer:  pipeline.NewReplayer(stores.Redis, keys, stores.Postgres, releaser, log),
-		Sales:     stores.Postgres,
 		Publisher: pipeline.NewPublisher(stores.Redis, keys, stores.Postgres, cfg.Partitions, log).Count(metrics),
 		Stock:     pipeline.NewStockReader(stores.Redis, keys),
 		Auditor:   auditor,
 		Repairer:  pipeline.NewRepairer(stores.Postgres, auditor, verifier, metrics, log),
-		Payments:  stores.Postgres,
 		Endpoints: webhook.NewDesk(stores.Postgres, WebhookPolicy(cfg)),
 		Log:       log,
 		Token:     cfg.AdminToken,

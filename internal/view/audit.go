@@ -18,13 +18,13 @@ type Audit struct {
 	Buyers      int64    `json:"buyers"`   // slots
 	StrayBuyers int64    `json:"stray_buyers"`
 	LostBuyers  int64    `json:"lost_buyers"`
-	Waiting     int64    `json:"waiting"`      // people
+	Waiting     int64    `json:"waiting"`      // entries of the waitlist
 	Rejected    int64    `json:"rejected"`     // orders rejected after their accept
 	DeadLetters int64    `json:"dead_letters"` // that wait for an operator
 	AcceptsLost int64    `json:"accepts_lost"` // that no rebuild found
 	Rebuilds    int64    `json:"rebuilds"`     // of the sale in Redis, repairs included
 	Findings    []string `json:"findings"`     // what is wrong
-	Notes       []string `json:"notes"`        // what was mended or refused, and is not wrong now
+	Notes       []string `json:"notes"`        // what was repaired or refused, and is not wrong now
 }
 
 // NewAudit views a report.
@@ -41,12 +41,12 @@ func NewAudit(r *pipeline.AuditReport) Audit {
 	return v
 }
 
-// LostSale is the audit of a sale that Redis does not hold: its units are nowhere, which is a finding.
+// LostSale is the audit of a sale that is missing in Redis: its units are nowhere, which is a finding.
 func LostSale(sale *pipeline.Sale, finding string) Audit {
 	return Audit{SaleID: sale.ID, Total: sale.Total, Findings: []string{finding}, Notes: []string{}}
 }
 
-// Repair is what a repair of one sale found, did and left.
+// Repair is the result of the repair of one sale.
 type Repair struct {
 	Applied bool                     `json:"applied"` // false: nothing was changed, and rebuilt says what would be
 	Found   Audit                    `json:"found"`

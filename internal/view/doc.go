@@ -1,2 +1,2 @@
-// Package view is how operators see things in JSON: the same fields from the command line and from the admin API.
+// Package view is the JSON that operators get: the same fields from the command line and from the admin API.
 package view

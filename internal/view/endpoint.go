@@ -6,7 +6,7 @@ import (
 	"sluice/webhook"
 )
 
-// Endpoint is a receiver of events and how its deliveries stand.
+// Endpoint is a receiver of events, and the state of its deliveries.
 type Endpoint struct {
 	ID             string   `json:"id"`
 	URL            string   `json:"url"`
@@ -21,8 +21,8 @@ type Endpoint struct {
 	Attempts       int      `json:"attempts"` // failures in a row
 	NextAttemptAt  *string  `json:"next_attempt_at"`
 	LastError      *string  `json:"last_error"`
-	Missed         int64    `json:"missed"`           // events dropped after a week that it had not got
-	Secret         string   `json:"secret,omitempty"` // when it is registered, and never again
+	Missed         int64    `json:"missed"`           // events dropped after a week that it had not received
+	Secret         string   `json:"secret,omitempty"` // only in the answer to its registration
 }
 
 // NewEndpoint views an endpoint without its secret.
@@ -39,7 +39,7 @@ func NewEndpoint(e *webhook.Endpoint) Endpoint {
 	return v
 }
 
-// NewEndpointWithSecret views an endpoint for whoever registered it.
+// NewEndpointWithSecret views an endpoint for the operator who has just registered it.
 func NewEndpointWithSecret(e *webhook.Endpoint) Endpoint {
 	v := NewEndpoint(e)
 	v.Secret = e.Secret
@@ -47,13 +47,7 @@ func NewEndpointWithSecret(e *webhook.Endpoint) Endpoint {
 }
 
 // NewEndpoints views a list.
-func NewEndpoints(list []webhook.Endpoint) []Endpoint {
-	views := make([]Endpoint, len(list))
-	for i := range list {
-		views[i] = NewEndpoint(&list[i])
-	}
-	return views
-}
+func NewEndpoints(list []webhook.Endpoint) []Endpoint { return views(list, NewEndpoint) }
 
 func endpointState(e *webhook.Endpoint) string {
 	switch {
@@ -66,7 +60,7 @@ func endpointState(e *webhook.Endpoint) string {
 	}
 }
 
-// Delivery is how a delivery by hand went.
+// Delivery is the result of a delivery by hand.
 type Delivery struct {
 	Result string  `json:"result"` // delivered, refused, gone or failed
 	Status *int    `json:"status"` // of the receiver's answer; null without one

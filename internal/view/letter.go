@@ -12,8 +12,8 @@ type Letter struct {
 	CreatedAt     string         `json:"created_at"`
 	Reason        string         `json:"reason"`
 	Error         string         `json:"error"`
-	SaleID        string         `json:"sale_id"`  // as far as the entry tells
-	OrderID       string         `json:"order_id"` // as far as the entry tells
+	SaleID        string         `json:"sale_id"`  // as far as the entry says
+	OrderID       string         `json:"order_id"` // as far as the entry says
 	Partition     string         `json:"partition"`
 	EntryID       string         `json:"entry_id"`
 	Deliveries    int64          `json:"deliveries"`
@@ -35,17 +35,4 @@ func NewLetter(l *pipeline.Letter) Letter {
 }
 
 // NewLetters views a list.
-func NewLetters(letters []pipeline.Letter) []Letter {
-	views := make([]Letter, len(letters))
-	for i := range letters {
-		views[i] = NewLetter(&letters[i])
-	}
-	return views
-}
-
-func textOrNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
+func NewLetters(list []pipeline.Letter) []Letter { return views(list, NewLetter) }

@@ -6,7 +6,7 @@ import (
 	"sluice/pipeline"
 )
 
-// Payment is money that we were told of, and what became of it.
+// Payment is a payment that was reported, and what became of it.
 type Payment struct {
 	ID          string  `json:"id"`
 	ReceivedAt  string  `json:"received_at"`
@@ -17,11 +17,11 @@ type Payment struct {
 	PaymentID   string  `json:"payment_id"`   // "" where it could not be read, as with the next two
 	SaleID      string  `json:"sale_id"`      //
 	OrderID     string  `json:"order_id"`     //
-	UserID      *string `json:"user_id"`      // who paid, where the provider tells
-	Amount      *int64  `json:"amount"`       // minor units of currency; null where nobody told
+	UserID      *string `json:"user_id"`      // who paid, where the provider says so
+	Amount      *int64  `json:"amount"`       // minor units of currency; null where unknown
 	Currency    *string `json:"currency"`     //
 	OrderStatus *string `json:"order_status"` // of the order, when this was decided
-	WebhookID   *string `json:"webhook_id"`   // null where an operator told
+	WebhookID   *string `json:"webhook_id"`   // null where an operator reported it
 	Actor       string  `json:"actor"`
 }
 
@@ -40,10 +40,4 @@ func NewPayment(p *pipeline.Payment) Payment {
 }
 
 // NewPayments views a list.
-func NewPayments(payments []pipeline.Payment) []Payment {
-	views := make([]Payment, len(payments))
-	for i := range payments {
-		views[i] = NewPayment(&payments[i])
-	}
-	return views
-}
+func NewPayments(list []pipeline.Payment) []Payment { return views(list, NewPayment) }

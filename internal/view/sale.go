@@ -13,13 +13,13 @@ type Sale struct {
 	State                string  `json:"state"` // what the operator decided: active, paused, closed
 	Phase                string  `json:"phase"` // what buyers see: scheduled, open, paused, closed
 	Total                int64   `json:"total"`
-	Sold                 int64   `json:"sold"`      // units in orders that Postgres holds
-	Remaining            *int64  `json:"remaining"` // null when Redis does not hold the sale, or does not tell
+	Sold                 int64   `json:"sold"`      // units in orders that are in Postgres
+	Remaining            *int64  `json:"remaining"` // null when the sale is missing in Redis, or Redis does not answer
 	MaxQuantity          int     `json:"max_quantity"`
 	OpensAt              string  `json:"opens_at"`
 	ClosesAt             string  `json:"closes_at"`
 	PaymentWindowSeconds int64   `json:"payment_window_seconds"`
-	Waitlist             int64   `json:"waitlist"`   // the most people that may wait; 0: it has none
+	Waitlist             int64   `json:"waitlist"`   // the most entries of its waitlist; 0: it has none
 	UnitPrice            *int64  `json:"unit_price"` // minor units of currency; null: amounts are not compared
 	Currency             *string `json:"currency"`
 	Version              int64   `json:"version"`

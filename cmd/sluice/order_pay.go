@@ -1,0 +1,73 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"sluice/cmd/sluice/table"
+	"sluice/internal/process"
+	"sluice/internal/view"
+	"sluice/pipeline"
+)
+
+type orderPay struct {
+	Order     string `arg:"" help:"Id of the order (a UUID)."`
+	Sale      string `required:"" placeholder:"ID" help:"Id of the sale."`
+	PaymentID string `name:"payment-id" placeholder:"ID" help:"The provider's id of the payment; default manual-ORDER. Repeating it changes nothing."`
+	Amount    int64  `placeholder:"MINOR" help:"What was paid, in minor units (cents, for instance); default: it is not compared."`
+	Currency  string `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --amount."`
+}
+
+// Run records the payment. Money that came too late for the order is recorded as well, and ends with exit code 1:
+// it must be paid back.
+func (c *orderPay) Run(a *app) error {
+	id, err := parseOrderID(c.Order)
+	if err != nil {
+		return err
+	}
+	payment := pipeline.Payment{
+		PaymentID: cmp.Or(c.PaymentID, "manual-"+id.String()), SaleID: c.Sale, OrderID: id.String(), Amount: c.Amount,
+		Currency: c.Currency, Actor: actor(),
+	}
+	if err := payment.Validate(); err != nil {
+		return err
+	}
+	return a.withStores(func(s *stores) error {
+		log := process.NewLogger(a.err, quietErrors(s.cfg))
+		payments := pipeline.NewCashier(s.redis, s.keys, s.postgres, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil), log)
+		recorded, err := payments.Pay(a.ctx, payment)
+		if err != nil {
+			return err
+		}
+		return a.printPaid(&recorded)
+	})
+}
+
+// printPaid prints the outcome of a payment.
+func (a *app) printPaid(p *pipeline.Payment) error {
+	if p.Outcome == pipeline.PaymentRefused {
+		kind := pipeline.KindConflict
+		if p.Reason == pipeline.ReasonUnknownSale || p.Reason == pipeline.ReasonUnknownOrder {
+			kind = pipeline.KindNotFound
+		}
+		return pipeline.Errorf(kind, "%s; nothing was changed, and the payment is recorded as refused (%d)", p.Detail, p.ID)
+	}
+	err := a.answer(view.NewPayment(p), "Payment %s for order %s: %s.", table.Printable(p.PaymentID), p.OrderID, paidText(p))
+	if err == nil && p.Outcome == pipeline.PaymentRefundDue {
+		return errFound
+	}
+	return err
+}
+
+func paidText(p *pipeline.Payment) string {
+	switch p.Outcome {
+	case pipeline.PaymentPaid:
+		return "the order is paid"
+	case pipeline.PaymentWaiting:
+		return "it waits; a worker decides it once the order is stored"
+	case pipeline.PaymentRepeated:
+		return fmt.Sprintf("it was told of before, and nothing was changed; the order was %s then", p.OrderStatus)
+	default:
+		return p.Detail
+	}
+}

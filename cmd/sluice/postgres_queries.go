@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// postgres is one direct connection for what only an operator reads: facts about the server itself, and rows that no
+// stage of the pipeline reads in this form. It changes nothing.
+type postgres struct{ conn *pgx.Conn }
+
+func dialPostgres(ctx context.Context, url string) (*postgres, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, unavailable(err, "Postgres does not answer")
+	}
+	return &postgres{conn}, nil
+}
+
+func (p *postgres) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	_ = p.conn.Close(ctx) // nothing is lost
+}
+
+// one reads one row; found is false where there is none, or no such table yet.
+func (p *postgres) one(ctx context.Context, query string, into ...any) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	err = p.conn.QueryRow(ctx, query).Scan(into...)
+	var refused *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), errors.As(err, &refused) && refused.Code == "42P01": // undefined_table
+		return false, nil
+	case err != nil:
+		return false, unavailable(err, "Postgres did not answer a question")
+	}
+	return true, nil
+}
+
+// partitions is how many the installation was made with; 0 where that is still open.
+func (p *postgres) partitions(ctx context.Context) (n int, err error) {
+	_, err = p.one(ctx, `select partitions from installation`, &n)
+	return n, err
+}
+
+// clock is the server's time at the moment it answered.
+func (p *postgres) clock(ctx context.Context) (at time.Time, err error) {
+	_, err = p.one(ctx, `select clock_timestamp()`, &at)
+	return at, err
+}
+
+// release is a row of the outbox by which an order gives its units back.
+type release struct {
+	Sequence  int64      `json:"sequence"`
+	Reason    string     `json:"reason"`
+	Quantity  int        `json:"quantity"`
+	CreatedAt time.Time  `json:"created_at"`
+	AppliedAt *time.Time `json:"applied_at"`
+}
+
+// releases lists the releases of one order.
+func (p *postgres) releases(ctx context.Context, saleID, orderID string) ([]release, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	rows, err := p.conn.Query(ctx, `
+		select sequence, reason, quantity, created_at, applied_at from releases
+		where sale_id = $1 and order_id = $2 order by sequence`, saleID, orderID)
+	if err != nil {
+		return nil, unavailable(err, "Postgres did not list the releases")
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[release])
+	if err != nil {
+		return nil, unavailable(err, "Postgres did not list the releases")
+	}
+	return list, nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"time"
+
+	"sluice/internal/process"
+	"sluice/pipeline"
+)
+
+type saleCreate struct {
+	ID            string        `name:"id" required:"" placeholder:"ID" help:"1 to 64 characters of a-z, 0-9 and '-', not starting with '-'."`
+	Title         string        `placeholder:"TEXT" help:"What is sold; default: the id."`
+	Stock         int64         `required:"" placeholder:"UNITS" help:"Units for sale, 1 to 2147483648."`
+	MaxQuantity   int           `default:"1" placeholder:"UNITS" help:"Most units in one order; default 1."`
+	Opens         string        `default:"now" placeholder:"TIME" help:"now, +1h or RFC 3339; default now. Redis' clock decides."`
+	Closes        string        `default:"+1h" placeholder:"TIME" help:"now, +1h or RFC 3339; default +1h."`
+	Waitlist      int64         `default:"0" placeholder:"PEOPLE" help:"Most entries of its waitlist, once it is sold out; 0: no waitlist. Default 0."`
+	PaymentWindow time.Duration `default:"15m" placeholder:"TIME" help:"How long a buyer has to pay; 0: no payment is asked for. Default 15m."`
+	Price         int64         `placeholder:"MINOR" help:"What a unit costs, in minor units (cents, for instance); default: payments are recorded and not compared."`
+	Currency      string        `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --price."`
+}
+
+// Run creates the sale.
+func (c *saleCreate) Run(a *app) error {
+	// First by our own clock: what can't be right needs no server to be refused.
+	if _, err := c.sale(time.Now()); err != nil {
+		return err
+	}
+	return a.withStores(func(s *stores) error {
+		now, err := s.now(a.ctx)
+		if err != nil {
+			return err
+		}
+		sale, err := c.sale(now)
+		if err != nil {
+			return err
+		}
+		// What is put into Redis from now on is found by the number of partitions.
+		if s.cfg.Partitions, err = s.postgres.EnsurePartitions(a.ctx, s.cfg.Partitions); err != nil {
+			return err
+		}
+		if err := pipeline.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
+			return err
+		}
+		sale.CreatedBy = actor()
+		if err := a.publisher(s).Create(a.ctx, sale); err != nil {
+			return advise(err, pipeline.KindConflict, "choose another --id")
+		}
+		return a.printSale(s, sale, "created")
+	})
+}
+
+func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
+	opens, err := when(c.Opens, now)
+	if err != nil {
+		return nil, err
+	}
+	closes, err := when(c.Closes, now)
+	if err != nil {
+		return nil, err
+	}
+	sale := &pipeline.Sale{
+		ID: c.ID, Title: cmp.Or(c.Title, c.ID), Total: c.Stock, MaxQuantity: c.MaxQuantity,
+		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow, Waitlist: c.Waitlist,
+		UnitPrice: c.Price, Currency: c.Currency,
+	}
+	return sale, sale.Validate()
+}

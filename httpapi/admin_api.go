@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pipeline"
+	"sluice/webhook"
+)
+
+// operatorStore is what the admin side reads in Postgres.
+type operatorStore interface {
+	pipeline.SaleSource
+	Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error)
+	Letter(ctx context.Context, id int64) (pipeline.Letter, error)
+	Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error)
+}
+
+// AdminDeps is what the admin side works with. The last three are optional.
+type AdminDeps struct {
+	Store     operatorStore // *db.Store; an interface because handlers know nothing of package db
+	Replayer  *pipeline.Replayer
+	Publisher *pipeline.Publisher
+	Stock     *pipeline.StockReader
+	Auditor   *pipeline.Auditor
+	Repairer  *pipeline.Repairer
+	Endpoints *webhook.Desk
+	Log       *slog.Logger
+
+	Token   string                // ADMIN_TOKEN; while it is empty every call is refused
+	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
+	Now     func() time.Time      // nil: time.Now
+}
+
+const (
+	// adminTimeout bounds a request's work in its stores: a replay asks them some ten times, one after the other.
+	adminTimeout = 8 * time.Second
+	// auditTimeout is longer: an audit, and a repair with its two, takes as long as it needs to see the sale undisturbed,
+	// and then reports what it saw. It is below the write timeout of the server that the handler is mounted on.
+	auditTimeout = 25 * time.Second
+)
+
+// adminRoot is what all paths of the admin side begin with, but for the explanations of problems.
+const adminRoot = "/admin/v1/"
+
+type admin struct{ AdminDeps }
+
+// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token, and the
+// explanations of its problems, /problems/…, to all. It panics when a required dependency is missing.
+func NewAdmin(d AdminDeps) http.Handler {
+	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil || d.Repairer == nil ||
+		d.Endpoints == nil || d.Log == nil {
+		panic("httpapi: Store, Replayer, Publisher, Stock, Auditor, Repairer, Endpoints and Log are required")
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	a := &admin{d}
+	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout}
+	e := newEcho()
+	e.Use(common.wrap, a.authenticate)
+	a.route(e)
+	a.routeEndpoints(e)
+	return e
+}
+
+func (a *admin) route(e *echo.Echo) {
+	for path, handler := range map[string]echo.HandlerFunc{
+		"dead-letters":      brief(a.listLetters),
+		"dead-letters/:id":  brief(a.showLetter),
+		"payments":          brief(a.listPayments),
+		"sales":             brief(a.listSales),
+		"sales/:sale":       brief(a.showSale),
+		"sales/:sale/audit": a.audit,
+		"openapi.json":      newAdminDocument().serve,
+	} {
+		e.Match([]string{http.MethodGet, http.MethodHead}, adminRoot+path, handler)
+	}
+	for path, handler := range map[string]echo.HandlerFunc{
+		"dead-letters/:id/replay":  a.replay,
+		"dead-letters/:id/discard": a.discard,
+		"sales":                    a.createSale,
+		"sales/:sale/restock":      a.restock,
+		"sales/:sale/reschedule":   a.reschedule,
+		"sales/:sale/pause":        a.setState(pipeline.SalePaused),
+		"sales/:sale/resume":       a.setState(pipeline.SaleActive),
+		"sales/:sale/close":        a.setState(pipeline.SaleClosed),
+	} {
+		e.POST(adminRoot+path, brief(handler))
+	}
+	e.POST(adminRoot+"sales/:sale/repair", a.repair)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/problems/:code", explainProblem)
+}
+
+// brief bounds a handler that needs less time than an audit.
+func brief(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		ctx, cancel := context.WithTimeout(c.Request().Context(), adminTimeout)
+		defer cancel()
+		c.SetRequest(c.Request().WithContext(ctx))
+		return next(c)
+	}
+}
+
+// idParam is the number that the path names. What is no number names nothing.
+func idParam(c echo.Context, unknown problemCode, what string) (int64, error) {
+	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
+	if err != nil {
+		return 0, newProblem(unknown, "no "+what+" has this id: ids are numbers")
+	}
+	return id, nil
+}
+
+// readCommand reads what every command of an operator has: who gives it, and the fields of its body. It returns the
+// names of those that were there.
+func readCommand(c echo.Context, fields map[string]any) (who string, given map[string]bool, err error) {
+	if who, err = actor(c.Request().Header); err != nil {
+		return "", nil, err
+	}
+	given, err = readFields(c, fields)
+	return who, given, err
+}
+
+// commandOn runs a command on the one thing that the path names.
+func commandOn[T any](
+	c echo.Context, idOf func(echo.Context) (int64, error), fields map[string]any,
+	run func(ctx context.Context, actor string, id int64) (T, error),
+) (result T, err error) {
+	id, err := idOf(c)
+	if err != nil {
+		return result, err
+	}
+	who, _, err := readCommand(c, fields)
+	if err != nil {
+		return result, err
+	}
+	return run(c.Request().Context(), who, id)
+}
+
+// sendPage answers with a page of a list; next_after is null on the last one.
+func sendPage[V any](c echo.Context, name string, views []V, limit int, id func(*V) string) error {
+	var next *string
+	if n := len(views); n == limit {
+		last := id(&views[n-1])
+		next = &last
+	}
+	return sendJSON(c, http.StatusOK, map[string]any{name: views, "next_after": next})
+}
+
+// isOpen reports whether a path needs no token.
+func isOpen(path string) bool { return strings.HasPrefix(path, "/problems/") }

@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sluice/pipeline"
+)
+
+// paymentSucceeded is the one type of webhook that moves an order. All others are acknowledged and ignored.
+const paymentSucceeded = "payment.succeeded"
+
+// paymentView answers a webhook that was recorded, or ignored.
+type paymentView struct {
+	Outcome     string `json:"outcome"`
+	Reason      string `json:"reason,omitempty"`
+	Detail      string `json:"detail,omitempty"`
+	PaymentID   string `json:"payment_id,omitempty"`
+	SaleID      string `json:"sale_id,omitempty"`
+	OrderID     string `json:"order_id,omitempty"`
+	OrderStatus string `json:"order_status,omitempty"`
+}
+
+// takePayment answers POST /v1/webhooks/payments. Nothing but a counter is written before the signature of the body, as
+// it was received, is verified; from then on every answer but a 503 is recorded first.
+func (a *api) takePayment(c echo.Context) error {
+	if len(a.webhooks) == 0 {
+		return newProblem(codeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
+	}
+	body, err := readBody(c)
+	if err != nil {
+		if _, oversized := errors.AsType[*problem](err); oversized {
+			a.Payments.Count(pipeline.PaymentOversized)
+		}
+		return err
+	}
+	if counted, err := a.webhooks.verify(body, c.Request().Header); err != nil {
+		a.Payments.Count(counted)
+		return err
+	}
+	payment, wrong := readPayment(body)
+	payment.WebhookID, payment.Actor = c.Request().Header.Get(standardwebhooks.HeaderWebhookID), pipeline.WebhookActor
+	if wrong == nil && !pipeline.ValidPaymentID(payment.WebhookID) {
+		wrong = fieldError{standardwebhooks.HeaderWebhookID, "use 1 to 255 printable ASCII characters without spaces"}
+	}
+	ctx := c.Request().Context()
+	switch {
+	case errors.Is(wrong, errOtherEvent):
+		a.Payments.Count(pipeline.PaymentIgnored)
+		return sendPayment(c, &pipeline.Payment{Outcome: pipeline.PaymentIgnored})
+	case wrong != nil:
+		payment, err = a.Payments.Refuse(ctx, payment, pipeline.Refusal(pipeline.ReasonInvalid, "%s", wrong.Error()))
+	default:
+		payment, err = a.Payments.Pay(ctx, payment)
+	}
+	if err != nil {
+		return err
+	}
+	return sendPayment(c, &payment)
+}
+
+var errOtherEvent = errors.New("not about a payment")
+
+// readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them.
+// It returns what could be read also beside an error, which is a fieldError or errOtherEvent.
+func readPayment(body []byte) (pipeline.Payment, error) {
+	var p pipeline.Payment
+	var kind string
+	var data json.RawMessage
+	if err := pick(fieldBody, body, map[string]any{"type": &kind, "data": &data}, "type"); err != nil {
+		return p, err
+	}
+	if kind != paymentSucceeded {
+		return p, errOtherEvent
+	}
+	if data == nil {
+		return p, fieldError{"data", "it is missing"}
+	}
+	err := pick("data", data, map[string]any{
+		"payment_id": &p.PaymentID, "sale_id": &p.SaleID, "order_id": &p.OrderID, "user_id": &p.UserID,
+		"amount": &p.Amount, "currency": &p.Currency,
+	}, "payment_id", "sale_id", "order_id", "amount", "currency")
+	if id, err := uuid.Parse(p.OrderID); err == nil && len(p.OrderID) == len(uuid.Nil.String()) {
+		p.OrderID = id.String()
+	}
+	if err != nil {
+		return p, err
+	}
+	if p.Amount == 0 && p.Currency == "" { // only an operator may leave them out; all other rules are those of the pipeline
+		return p, fieldError{"amount", "0 minor units are no payment"}
+	}
+	return p, nil
+}
+
+// pick reads the wanted members of an object, each at most once, and refuses an object without the required ones.
+func pick(field string, object []byte, into map[string]any, required ...string) error {
+	members, err := membersOf(object, notObject(field))
+	if err != nil {
+		return err
+	}
+	given := map[string]bool{}
+	var wrong error
+	for _, m := range members {
+		target, wanted := into[m.name]
+		if !wanted {
+			continue
+		}
+		given[m.name] = true
+		if raw, ok := target.(*json.RawMessage); ok {
+			*raw = m.value
+		} else if err := readField(m, target); err != nil && wrong == nil {
+			wrong = err // and go on: what can be read goes into the record
+		}
+	}
+	for _, name := range required {
+		if !given[name] && wrong == nil {
+			wrong = fieldError{name, "it is missing"}
+		}
+	}
+	return wrong
+}
+
+// refusals are the codes of what was refused; all other reasons go with money that was taken.
+var refusals = map[pipeline.PaymentReason]problemCode{
+	pipeline.ReasonInvalid:        codeInvalidRequest,
+	pipeline.ReasonUnknownSale:    codeUnknownSale,
+	pipeline.ReasonUnknownOrder:   codeUnknownOrder,
+	pipeline.ReasonForeignOrder:   codeUnknownOrder,
+	pipeline.ReasonAmountMismatch: codeAmountMismatch,
+	pipeline.ReasonPaymentReused:  codePaymentReused,
+}
+
+// sendPayment answers by what is recorded alone, so that a webhook that is repeated gets the same answer.
+func sendPayment(c echo.Context, p *pipeline.Payment) error {
+	if p.Outcome == pipeline.PaymentRefused {
+		return refusedPayment(p)
+	}
+	status := http.StatusOK
+	if p.Outcome == pipeline.PaymentWaiting {
+		status = http.StatusAccepted
+	}
+	return sendJSON(c, status, paymentView{
+		Outcome: string(p.Outcome), Reason: string(p.Reason), Detail: p.Detail, PaymentID: p.PaymentID, SaleID: p.SaleID,
+		OrderID: p.OrderID, OrderStatus: string(p.OrderStatus),
+	})
+}
+
+func refusedPayment(p *pipeline.Payment) error {
+	if p.Reason == pipeline.ReasonInvalid {
+		field, detail, found := strings.Cut(p.Detail, ": ")
+		if !found {
+			field, detail = fieldBody, p.Detail
+		}
+		return invalid(fieldError{field, detail})
+	}
+	answer := newProblem(refusals[p.Reason], p.Detail)
+	if p.Reason == pipeline.ReasonAmountMismatch {
+		answer.OrderID, answer.OrderStatus = p.OrderID, string(p.OrderStatus)
+	}
+	return answer
+}

@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/gommon/log"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pipeline"
+)
+
+// Admitter decides order requests. It is an interface for the benchmarks, which measure the handlers without Redis.
+type Admitter interface {
+	Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (pipeline.Decision, error)
+}
+
+// Version says what is running.
+type Version struct {
+	Version string `json:"version"`          // of the release, or "dev"
+	Commit  string `json:"commit,omitempty"` // of the source
+	Go      string `json:"go"`               // of the compiler
+}
+
+// Deps is what the handlers work with. The first nine are required.
+type Deps struct {
+	Admission Admitter // *pipeline.Admission
+	Sales     *pipeline.Catalogue
+	Stock     *pipeline.StockReader
+	Orders    *pipeline.Lookup
+	Cancel    *pipeline.Canceller
+	Push      *pipeline.Hub
+	Waitlist  *pipeline.Waitlist
+	Auth      authenticator
+	Log       *slog.Logger
+
+	Payments       *pipeline.Cashier // required where there are secrets
+	WebhookSecrets []string          // that webhooks of payments are signed with; none: webhooks are refused
+
+	Ready   []Check               // what /readyz asks
+	Version Version               // what /version answers
+	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
+	Now     func() time.Time      // nil: time.Now. Only what pages show depends on it; orders go by Redis' clock
+
+	// LogOrders logs the usual answers to orders (accepted, refused, overloaded) at info. Without it they are logged at
+	// debug, so that a sale does not spend its time on logging; other requests are always logged at info.
+	LogOrders bool
+
+	// Streams counts the streams of events, so that a server can wait for their end; nil: none does.
+	Streams *Streams
+	// Heartbeat is how often an idle stream of events sends a comment; default 15 s.
+	Heartbeat time.Duration
+}
+
+// requestTimeout bounds a request's work in its stores. It is above the two waits that follow each other in one request
+// (look up the sale, then admit: 2 s each) and below the server's write timeout, so that the client always gets an
+// answer.
+const requestTimeout = 5 * time.Second
+
+type api struct {
+	Deps
+	readiness readiness
+	webhooks  webhookKeys
+}
+
+// New returns the handler of the public side. It panics when a required dependency is missing, which is a mistake in
+// the program, not in its environment.
+func New(d Deps) http.Handler {
+	if d.Admission == nil || d.Sales == nil || d.Stock == nil || d.Orders == nil || d.Cancel == nil || d.Push == nil || d.Waitlist == nil ||
+		d.Auth == nil || d.Log == nil {
+		panic("httpapi: Admission, Sales, Stock, Orders, Cancel, Push, Waitlist, Auth and Log are required")
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Streams == nil {
+		d.Streams = &Streams{}
+	}
+	if d.Heartbeat == 0 {
+		d.Heartbeat = defaultHeartbeat
+	}
+	webhooks, err := newWebhookKeys(d.WebhookSecrets)
+	if err != nil || len(webhooks) > 0 && d.Payments == nil {
+		panic("httpapi: WebhookSecrets must be base64, and need Payments")
+	}
+	a := &api{Deps: d, readiness: readiness{checks: d.Ready, log: d.Log}, webhooks: webhooks}
+	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits, logOrders: d.LogOrders}
+	e := newEcho()
+	e.Use(common.wrap)
+	a.route(e)
+	return e
+}
+
+func newEcho() *echo.Echo {
+	e := echo.New()
+	// Without this echo believes any client's X-Forwarded-For.
+	e.IPExtractor = echo.ExtractIPDirect()
+	// echo's own logger says nothing that the access log does not say better.
+	e.Logger.SetLevel(log.OFF)
+	e.Logger.SetOutput(io.Discard)
+	return e
+}

@@ -1,0 +1,293 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/httpapi"
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+)
+
+// answerLimit bounds every call of a test: far above the deadline of any answer, so that exceeding it is a failure on a
+// busy machine too.
+const answerLimit = 2 * time.Minute
+
+// patience is how long an order may take where the test does not say: as long as a request's deadline allows, since a
+// busy machine must not turn an accept into a refusal.
+const patience = 4 * time.Second
+
+// rig is a whole public side on a port of its own: the real handlers over the real pipeline, Redis and Postgres.
+type rig struct {
+	t         testing.TB
+	address   string
+	client    *http.Client
+	contract  *contract
+	rdb       *redis.Client
+	keys      pipeline.Keys
+	store     *db.Store
+	database  string
+	sales     *pipeline.Catalogue
+	publisher *pipeline.Publisher
+	registry  *prometheus.Registry
+	logs      *lockedBuffer
+	pushes    *prometheus.Registry // the hub's
+	endPush   func()               // ends the hub, as a server that stops does
+	payments  *pipeline.Cashier
+	metrics   *prometheus.Registry // of the payments
+}
+
+type rigOptions struct {
+	redisURL    string // empty: the shared server
+	databaseURL string // empty: a fresh database on the shared server
+	admission   pipeline.AdmissionOptions
+	contract    *contract // empty: one of its own
+	push        pipeline.HubOptions
+	deps        func(*httpapi.Deps)
+}
+
+func newRig(t testing.TB, o rigOptions) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, contract: o.contract, keys: pipeline.Keys{Prefix: testkit.Prefix(t)}, database: o.databaseURL,
+		registry: prometheus.NewRegistry(), logs: &lockedBuffer{},
+	}
+	if r.contract == nil {
+		r.contract = loadContract(t)
+	}
+	log := r.log()
+	r.connect(o)
+	r.sales = pipeline.NewCatalogue(r.store, log)
+	must(t, pipeline.EnsureVerified(t.Context(), r.rdb, r.keys, r.store, 4, log))
+	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, 4, log)
+	if o.admission.RequestTimeout == 0 {
+		o.admission.RequestTimeout = patience
+	}
+	admission := pipeline.NewAdmission(r.rdb, r.keys, o.admission, pipeline.NewMetrics(nil), log)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+		defer cancel()
+		if err := admission.Close(ctx); err != nil {
+			t.Errorf("close the admission: %v", err)
+		}
+	})
+	r.verify(admission)
+	lookup := pipeline.NewLookup(r.rdb, r.keys, r.store)
+	r.payments = r.newPayments()
+	deps := httpapi.Deps{
+		Payments: r.payments, WebhookSecrets: []string{webhookSecret},
+
+		Admission: admission, Sales: r.sales, Stock: pipeline.NewStockReader(r.rdb, r.keys),
+		Orders: lookup, Cancel: pipeline.NewCanceller(lookup, r.store, pipeline.NewNews(r.rdb, r.keys, log), pipeline.NewMetrics(nil)),
+		Waitlist: pipeline.NewWaitlist(r.rdb, r.keys, r.store, lookup, pipeline.NewMetrics(nil), log),
+		Push:     r.push(o.push), Auth: devAuth{}, Log: log, Metrics: r.registry,
+		Ready: []httpapi.Check{
+			{Name: "redis", Run: func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }},
+			{Name: "postgres", Run: r.store.Ping},
+		},
+		Version: httpapi.Version{Version: "1.2.3", Commit: "abc", Go: "go1.26"},
+	}
+	if o.deps != nil {
+		o.deps(&deps)
+	}
+	deps.Streams = &httpapi.Streams{}
+	r.t.Cleanup(func() {
+		r.endPush() // ends every stream
+		deps.Streams.Wait()
+	})
+	r.serve(httpapi.New(deps))
+	return r
+}
+
+// push runs a hub until the test ends, as an api does.
+func (r *rig) push(o pipeline.HubOptions) *pipeline.Hub {
+	r.pushes = prometheus.NewRegistry()
+	hub := pipeline.NewHub(r.rdb, r.keys, 4, r.store, o, r.pushes, r.log())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		hub.Run(ctx)
+	}()
+	r.endPush = func() {
+		stop()
+		<-done
+	}
+	r.t.Cleanup(r.endPush)
+	return hub
+}
+
+// verify runs a verifier until the test ends, as an api does.
+func (r *rig) verify(admission *pipeline.Admission) {
+	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 4, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler),
+		admission.Witness(r.store))
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		verifier.Run(ctx)
+	}()
+	r.t.Cleanup(func() {
+		stop()
+		<-done
+	})
+}
+
+func (r *rig) connect(o rigOptions) {
+	r.rdb = testkit.Redis(r.t)
+	if o.redisURL != "" {
+		r.rdb = testkit.Client(r.t, o.redisURL)
+	}
+	if r.database == "" {
+		r.database = testkit.Database(r.t)
+	}
+	store, err := db.Open(r.t.Context(), r.database, db.Options{})
+	must(r.t, err)
+	r.t.Cleanup(store.Close)
+	r.store = store
+}
+
+func (r *rig) serve(h http.Handler) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(r.t, err)
+	server := httpapi.Server("", h)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(httpapi.Listener(l)) }()
+	r.address = l.Addr().String()
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	r.client = &http.Client{Transport: transport, Timeout: answerLimit}
+	r.t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			r.t.Errorf("shut the server down: %v", err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			r.t.Errorf("serve: %v", err)
+		}
+	})
+}
+
+// devAuth is DevAuth with a buyer at whom the program breaks, to see what a fault looks like from outside.
+type devAuth struct{}
+
+const breakingUser = "breaks-the-program"
+
+func (devAuth) Authenticate(r *http.Request) (string, error) {
+	if r.Header.Get("X-User-Id") == breakingUser {
+		panic("a cause that no client may see")
+	}
+	return httpapi.DevAuth{}.Authenticate(r)
+}
+
+// newSale is an open sale; change it before it is created.
+func newSale(id string, stock int64) *pipeline.Sale {
+	now := time.Now()
+	return &pipeline.Sale{
+		ID: id, Title: "Lamp No. 7", Total: stock, MaxQuantity: 3, PaymentWindow: 15 * time.Minute,
+		OpensAt: now.Add(-time.Hour), ClosesAt: now.Add(time.Hour),
+	}
+}
+
+// create stores a sale, loads it into Redis and lets the catalogue know.
+func (r *rig) create(s *pipeline.Sale) *pipeline.Sale {
+	r.t.Helper()
+	if err := r.publisher.Create(r.t.Context(), s); err != nil {
+		r.t.Fatalf("create sale %s: %v", s.ID, err)
+	}
+	r.reload()
+	return s
+}
+
+// defineOnly stores a sale without loading it into Redis.
+func (r *rig) defineOnly(s *pipeline.Sale) {
+	r.t.Helper()
+	s.State, s.Partitions = pipeline.SaleActive, pipeline.PlaceSale(s.ID, 4)
+	if err := r.store.CreateSale(r.t.Context(), s); err != nil {
+		r.t.Fatalf("define sale %s: %v", s.ID, err)
+	}
+	r.reload()
+}
+
+func (r *rig) setState(id string, state pipeline.SaleState) {
+	r.t.Helper()
+	if _, err := r.publisher.Change(r.t.Context(), id, "test", pipeline.SaleChange{State: &state}); err != nil {
+		r.t.Fatalf("change sale %s: %v", id, err)
+	}
+	r.reload()
+}
+
+func (r *rig) reload() {
+	r.t.Helper()
+	if err := r.sales.Load(r.t.Context()); err != nil {
+		r.t.Fatalf("load the sales: %v", err)
+	}
+}
+
+// persist writes every order of the stream to Postgres, as a worker does.
+func (r *rig) persist(s *pipeline.Sale) {
+	r.t.Helper()
+	for _, p := range s.Partitions {
+		entries, err := r.rdb.XRange(r.t.Context(), r.keys.Orders(p), "-", "+").Result()
+		must(r.t, err)
+		generation, err := r.store.Generation(r.t.Context())
+		must(r.t, err)
+		var events []pipeline.Event
+		for _, entry := range entries {
+			event, err := pipeline.DecodeEvent(p, entry.ID, entry.Values)
+			if err != nil {
+				r.t.Fatalf("event %s: %v", entry.ID, err)
+			}
+			events = append(events, event)
+		}
+		if _, err := r.store.PersistOrders(r.t.Context(), generation, events); err != nil {
+			r.t.Fatalf("persist: %v", err)
+		}
+	}
+}
+
+// lockedBuffer is a log that many goroutines write.
+type lockedBuffer struct {
+	mu  sync.Mutex // protects the buffer
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// exec changes Postgres behind everybody's back.
+func (r *rig) exec(query string, args ...any) {
+	r.t.Helper()
+	conn, err := pgx.Connect(r.t.Context(), r.database)
+	must(r.t, err)
+	defer func() { _ = conn.Close(r.t.Context()) }()
+	if _, err := conn.Exec(r.t.Context(), query, args...); err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (r *rig) log() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
