@@ -107,7 +107,7 @@ func TestHotPathsUseIndexes(t *testing.T) {
 	}{
 		{"insert", db.InsertQuery, strings.Join(append(accepts[:len(accepts):len(accepts)], "1"), ", "), n, nil},
 		{
-			"explain", db.ExplainQuery, strings.Join(accepts[:4], ", "), n,
+			"explain", db.ConflictsQuery, strings.Join(accepts[:4], ", "), n,
 			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},
 		},
 		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), 1, []string{"orders_pkey"}},
@@ -117,7 +117,7 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		},
 		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
 		{"orders by id", db.OrdersByIDQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n, []string{"orders_pkey"}},
-		{"letters waiting", db.WaitingQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
+		{"letters waiting", db.UnresolvedLettersQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
 		{"known payment", db.KnownPaymentQuery, "'msg_5', 'pay_7'", 2, []string{"payments_webhook_id_key", "payments_money_key"}},
 		{"waiting payments", db.WaitingPaymentsQuery, "0, 100", 100, []string{"payments_waiting_idx", "orders_pkey"}},
 		{"payments", db.PaymentsQuery, "5, '', '', 100", 100, []string{"payments_pkey"}},

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxLetterValue cuts a single field of a letter: what a stranger wrote into the stream may have any size.
+	// maxLetterValue cuts a single field of a letter: what some other program wrote into the stream may have any size.
 	maxLetterValue = 64 << 10 // bytes
 	// maxLetterText cuts the texts of a letter.
 	maxLetterText = 4 << 10 // bytes

@@ -9,14 +9,15 @@ import (
 	"sluice/pipeline"
 )
 
-// marksQuery lists what Redis must hold: every sale that was loaded, or sold from, on each of its partitions, until a day
+// waterwatermarksQuery lists what Redis must have: every sale that was loaded, or sold from, on each of its partitions, until a day
 // after its last order can be paid. Older ones count while they have something to give back. Sales are few, and
 // releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
-const marksQuery = `
+const watermarksQuery = `
 select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0), coalesce(w.lost, 0),
 	case when s.waitlist > 0 then greatest(
 		(select max(ticket) from waitlist l where l.sale_id = s.id and l.partition = p.partition),
-		(select max(left_ticket) from waitlist l where l.sale_id = s.id and l.partition = p.partition and left_ticket is not null),
+		(select max(left_ticket) from waitlist l
+			where l.sale_id = s.id and l.partition = p.partition and left_ticket is not null),
 		0) else 0 end
 from sales s
 cross join lateral unnest(s.partitions) as p (partition)
@@ -27,46 +28,19 @@ where (s.loaded_at is not null or w.sale_id is not null) and (
 )
 order by s.closes_at desc, s.id`
 
-// Marks returns what Redis must at least hold, the sales that close last first.
+// Marks returns what Redis must at least have, the sales that close last first.
 func (s *Store) Marks(ctx context.Context) ([]pipeline.Mark, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, marksQuery)
-	if err != nil {
-		return nil, wrap(err, "marks")
-	}
-	marks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pipeline.Mark, error) {
+	return queryAll(ctx, s, "watermarks", func(row pgx.CollectableRow) (pipeline.Mark, error) {
 		var m pipeline.Mark
 		err := row.Scan(&m.SaleID, &m.Partition, &m.Version, &m.Accepted, &m.Released, &m.Lost, &m.Tickets)
 		return m, err
-	})
-	return marks, wrap(err, "marks")
+	}, watermarksQuery)
 }
 
-// KnownOrders returns those of a sale's orders that have a row, in any status.
-func (s *Store) KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
-		select o.id::text from unnest($2::text[]) as i (id)
-		cross join lateral (select id from orders where sale_id = $1 and id = i.id::uuid limit 1) o`,
-		pgx.QueryExecModeCacheDescribe, saleID, orderIDs)
-	if err != nil {
-		return nil, wrap(err, "known orders")
-	}
-	known := make(map[string]bool, len(orderIDs))
-	var id string
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		known[id] = true
-		return nil
-	})
-	return known, wrap(err, "known orders")
-}
-
-// recordQuery joins the generation that the verification began, as the statement that persists orders does: one that was
-// overtaken (its connection was cut, its process stopped) writes nothing. Were its accepts counted as lost beside those of
-// the verification that overtook it, as many that are lost later would not be missed.
-const recordQuery = `
+// recordRebuildQuery joins the generation that the verification began, as the statement that persists orders does: one that
+// was overtaken (its connection was cut, its process stopped) writes nothing. Were its accepts counted as lost beside those
+// of the verification that overtook it, as many that are lost later would not be missed.
+const recordRebuildQuery = `
 with fence as (
 	select from join_generation() as number where number = $7
 ), noted as (
@@ -80,17 +54,16 @@ select $1::text, $6::text, $2::text, $5::text::jsonb from fence`
 // RecordRebuild writes a rebuild into the audit log, and the accepts that it found lost into the watermarks, at once. Errors:
 // pipeline.ErrStaleGeneration, when another verification began since; nothing was written.
 func (s *Store) RecordRebuild(ctx context.Context, g pipeline.Generation, actor string, r pipeline.RebuildReport) error {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
 	detail, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	tag, err := s.pool.Exec(ctx, recordQuery, actor, r.SaleID, int16(r.Partition), r.Missing, string(detail), rebuildAction(r.Cause), g)
-	if err == nil && tag.RowsAffected() == 0 {
+	recorded, err := s.exec(ctx, "record a rebuild", recordRebuildQuery,
+		actor, r.SaleID, int16(r.Partition), r.Missing, string(detail), rebuildAction(r.Cause), g)
+	if err == nil && recorded == 0 {
 		return pipeline.ErrStaleGeneration
 	}
-	return wrap(err, "record a rebuild")
+	return err
 }
 
 // rebuildAction names a rebuild for the audit log.
