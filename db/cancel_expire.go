@@ -8,7 +8,7 @@ import (
 	"sluice/pipeline"
 )
 
-// releaseEnded follows a part named `ended`, which holds orders that stopped being live in this statement. In the same
+// releaseEnded follows a part named `ended`, the orders that stopped being live in this statement. In the same
 // transaction their units and slots are owed to Redis and no longer count as sold.
 const releaseEnded = `
 , owed as (

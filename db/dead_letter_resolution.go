@@ -41,7 +41,7 @@ func (s *Store) BeginReplay(
 	return storedID, storedAs, nil
 }
 
-// EndReplay forgets the request of a replay that made no order. The order id stays for the next one: should the first call
+// EndReplay deletes the request of a replay that made no order. The order id stays for the next one: should the first call
 // reach Redis late after all, the two are still one order.
 func (s *Store) EndReplay(ctx context.Context, id int64) error {
 	const query = `update dead_letters set replay_as = null where id = $1 and resolved_at is null`

@@ -147,12 +147,12 @@ func (r *ledgerReader) perPartition(ctx context.Context, query string) (map[pipe
 // known looks up the in-flight orders.
 func (r *ledgerReader) known(ctx context.Context, inFlight []string) error {
 	r.ledger.Known = map[string]pipeline.LedgerOrder{}
-	note := func(o pipeline.LedgerOrder) error {
+	add := func(o pipeline.LedgerOrder) error {
 		r.ledger.Known[o.OrderID] = o
 		return nil
 	}
 	for ids := range slices.Chunk(uuidsOf(inFlight), ledgerChunk) {
-		if err := r.stream(ctx, note, knownQuery, ids); err != nil {
+		if err := r.stream(ctx, add, knownQuery, ids); err != nil {
 			return err
 		}
 	}

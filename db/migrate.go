@@ -22,7 +22,7 @@ var migrationFiles embed.FS
 const (
 	// migrateTimeout bounds a whole run where the caller set no deadline, the wait for another run included.
 	migrateTimeout = 5 * time.Minute
-	// migrateLockPeriod is how often a second run asks whether the first one is done: the least that goose allows.
+	// migrateLockPeriod is how often a second run checks whether the first one is done: the least that goose allows.
 	migrateLockPeriod = 1 // seconds
 	// migrateLockTimeout is how long one statement may wait for a table that the running system uses. Longer would queue
 	// every later query of that table behind it.

@@ -20,10 +20,10 @@ type Options struct {
 	// the server gives up before the client does and nothing goes on unseen.
 	StatementTimeout time.Duration
 	// LockTimeout is how long a statement waits for one lock; default 2 s. It must be less than StatementTimeout, or the
-	// log would never tell a slow statement from a blocked one.
+	// log would not distinguish a slow statement from a blocked one.
 	LockTimeout time.Duration
 	// IdleTimeout is how long a transaction may sit idle before Postgres ends it and frees its locks; default 10 s. It
-	// speaks up when this process hangs between two statements.
+	// applies when this process hangs between two statements.
 	IdleTimeout time.Duration
 }
 
@@ -77,7 +77,7 @@ func (o Options) apply(config *pgxpool.Config) {
 	config.MaxConnLifetimeJitter = connLifetimeJitter
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	for name, value := range o.runtimeParams() {
-		if _, ok := config.ConnConfig.RuntimeParams[name]; !ok { // what the URL says wins
+		if _, ok := config.ConnConfig.RuntimeParams[name]; !ok { // the URL's setting wins
 			config.ConnConfig.RuntimeParams[name] = value
 		}
 	}

@@ -78,7 +78,7 @@ func (a *accept) same(partition pipeline.Partition, sequence int64) bool {
 	return a.Partition == partition && a.Sequence == sequence
 }
 
-// persistRound inserts what it can, notes the outcomes, and returns the accepts that must be tried again.
+// persistRound inserts what it can, sets the outcomes, and returns the accepts that must be tried again.
 func (s *Store) persistRound(
 	ctx context.Context, generation pipeline.Generation, accepts []accept, outcomes []pipeline.PersistOutcome,
 ) ([]accept, error) {

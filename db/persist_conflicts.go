@@ -9,7 +9,7 @@ import (
 )
 
 // conflictsQuery reads back why events did not become rows: on conflict do nothing hides which constraint refused. Each
-// lateral part is one look into one unique index (orders_pkey, orders_live_buyer_key, orders_number_key, sales_pkey) and
+// lateral part is one lookup in one unique index (orders_pkey, orders_live_buyer_key, orders_number_key, sales_pkey) and
 // limit 1 keeps the planner from reading the whole table instead. No lock is taken.
 const conflictsQuery = `
 select i.index, own.partition, own.sequence, coalesce(own.live, false), s.id is not null, buyer.id is not null,

@@ -106,8 +106,8 @@ func TestBatchesOfTheSameSales(t *testing.T) {
 	f.wantNoDeadlocks()
 }
 
-// wantNoDeadlocks closes the store, because a session reports its deadlocks at its end, and fails if there was one. Nobody
-// would notice otherwise: they are retried.
+// wantNoDeadlocks closes the store, because a session reports its deadlocks at its end, and fails if there was one. They
+// would go unnoticed otherwise, because they are retried.
 func (f *fixture) wantNoDeadlocks() {
 	f.Helper()
 	f.store.Close()
@@ -122,7 +122,7 @@ func (f *fixture) wantNoDeadlocks() {
 }
 
 // Buyers whose two orders sit in two batches the wrong way round make a deadlock possible that no order of locks prevents.
-// It is retried and nobody notices.
+// It is retried, and no caller notices.
 func TestCrossingBuyersConverge(t *testing.T) {
 	f := setup(t)
 	const buyers = 400
@@ -154,7 +154,7 @@ func TestCrossingBuyersConverge(t *testing.T) {
 	}
 }
 
-// A transaction that loses against another one is run again behind the caller's back, as often as persistTries says.
+// A transaction that loses against another one is run again behind the caller's back, up to collisionTries times.
 func TestCollisionsAreRetried(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"40001", "40P01"} {
@@ -275,8 +275,8 @@ func TestConnectionKilledMidway(t *testing.T) {
 	}
 }
 
-// Postgres is killed with SIGKILL under two writers, several times. Whatever they were told, delivering until it is
-// confirmed ends with each order once.
+// Postgres is killed with SIGKILL under two writers, several times. Whatever they were answered, delivering until it
+// is confirmed ends with each order once.
 func TestPostgresKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivatePostgres(t)

@@ -43,7 +43,7 @@ func (s *Store) Marks(ctx context.Context) ([]pipeline.Mark, error) {
 const recordRebuildQuery = `
 with fence as (
 	select from join_generation() as number where number = $7
-), noted as (
+), counted as (
 	insert into watermarks as w (sale_id, partition, lost)
 	select $2::text, $3::smallint, $4::bigint from fence
 	on conflict (sale_id, partition) do update set lost = w.lost + excluded.lost, updated_at = now()

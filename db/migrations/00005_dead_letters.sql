@@ -1,13 +1,13 @@
 -- +goose Up
 
--- Stream entries that no worker could process, for an operator to look at, replay or discard.
+-- Stream entries that no worker could process, for an operator to inspect, replay or discard.
 create table dead_letters (
     id          bigint      not null generated always as identity,
     partition   smallint    not null,
     entry_id    text        not null, -- of the stream entry
-    sale_id     text        not null default '', -- as far as the entry tells
-    order_id    text        not null default '', -- as far as the entry tells; not always a UUID
-    -- The entry's fields. They can hold any bytes, which text and jsonb can't: db/payload.go says how they are written.
+    sale_id     text        not null default '', -- as far as the entry shows
+    order_id    text        not null default '', -- as far as the entry shows; not always a UUID
+    -- The entry's fields. They may be any bytes, which text and jsonb can't hold: db/dead_letter_payload.go encodes them.
     payload     jsonb       not null,
     reason      text        not null, -- from a fixed set
     error       text        not null,
@@ -36,6 +36,6 @@ create table dead_letters (
 -- that lost its data and whose clock was set back can give one out again, and no letter may hide another.
 create unique index dead_letters_entry_key on dead_letters (partition, entry_id, md5(payload::text));
 
--- What an operator has to look at; as small as the backlog.
+-- What no operator has resolved; as small as the backlog.
 create index dead_letters_unresolved_idx on dead_letters (id)
     where resolved_at is null;

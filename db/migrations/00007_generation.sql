@@ -13,7 +13,7 @@ create table generation (
 
 insert into generation default values;
 
--- Who joins keeps the next generation from beginning until the transaction ends. An advisory lock, because its queue is
+-- A transaction that joins keeps the next generation from beginning until it ends. An advisory lock, because its queue is
 -- fair: a row that is locked FOR KEY SHARE by one worker after the other would never be free for an update. The function
 -- is volatile so that it reads the number after it waited, and not as it was when the statement began.
 -- +goose StatementBegin

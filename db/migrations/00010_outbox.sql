@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- Where events are delivered to: at most webhook.MaxEndpoints rows. Each delivery moves a cursor here, so half of every
--- page is left free, and no index holds what moves.
+-- page is left free, and no index contains what moves.
 create table endpoints (
     id              bigint      not null generated always as identity,
     url             text        not null,
@@ -18,7 +18,7 @@ create table endpoints (
     last_error      text        not null default '',
     delivered_at    timestamptz,                       -- of the last delivery
     missed          bigint      not null default 0,    -- events that were too old to be kept before they were delivered
-    -- Who delivers now. It saves double deliveries; order does not rest on it.
+    -- The delivery that runs now. It avoids double deliveries; their order does not depend on it.
     lease           uuid,
     leased_until    timestamptz,
 
@@ -35,9 +35,9 @@ create table endpoints (
 ) with (fillfactor = 50);
 
 -- Events for others, written by the triggers below in the transaction of the change itself: no change without its event,
--- no event without its change, whoever writes. Nothing is written while nobody is registered.
+-- no event without its change, whatever program writes. Nothing is written while no endpoint is registered.
 --
--- Ids tell nothing about the order in which transactions commit: a reader that has seen id 7 may meet id 6 later. So a
+-- Ids do not follow the order in which transactions commit: a reader that has seen id 7 may meet id 6 later. So a
 -- position is given to each event once it is visible (sequence_outbox), and readers go by positions alone.
 create table outbox (
     id         bigint      not null generated always as identity,
@@ -96,7 +96,7 @@ create function event_time(at timestamptz) returns text language sql stable as $
     select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 $$;
 
--- An order as the status call shows it to its buyer (a test holds the two together), with the buyer and the version.
+-- An order as the status call shows it to its buyer (a test compares the two), with the buyer and the version.
 create function event_data(o orders) returns jsonb language sql stable as $$
     select jsonb_strip_nulls(jsonb_build_object(
         'order_id', o.id, 'order_number', coalesce(o.number, 0)::text, 'sale_id', o.sale_id, 'user_id', o.user_id,
@@ -105,8 +105,8 @@ create function event_data(o orders) returns jsonb language sql stable as $$
         'pay_by', event_time(o.pay_by), 'paid_at', event_time(o.paid_at), 'closed_at', event_time(o.closed_at)))
 $$;
 
--- Once per statement, not per row: persisting is the hottest statement there is, and with nobody registered all it pays is
--- the look at a table of a page. An order that awaits payment is no event yet. A disabled endpoint counts as registered:
+-- Once per statement, not per row: persisting is the hottest statement there is, and with no endpoint registered its
+-- only cost is a lookup in a table of one page. An order that awaits payment is no event yet. A disabled endpoint counts as registered:
 -- once it is enabled again it goes on where it stopped.
 -- +goose StatementBegin
 create function announce_new_orders() returns trigger language plpgsql as $$
