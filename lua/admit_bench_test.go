@@ -37,7 +37,7 @@ func benchmarkAdmit(b *testing.B, url string, stock int64, size int) {
 	if err := rdb.FlushAll(ctx).Err(); err != nil {
 		b.Fatal(err)
 	}
-	keys := admitKeys(pipeline.Keys{Prefix: "bench"})
+	keys := saleKeysOf(pipeline.Keys{Prefix: "bench"})
 	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
 		if _, err := step(ctx, rdb, verifyKeys(pipeline.Keys{Prefix: "bench"}), "bench"); err != nil {
 			b.Fatal(err)

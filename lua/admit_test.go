@@ -60,7 +60,7 @@ func TestAdmitWritesEventsThatDecode(t *testing.T) {
 	r.Number, r.TraceParent = math.MaxInt64, "00-ab-cd-01"
 	reply := f.mustAdmit(r)
 
-	entries, err := f.rdb.XRange(f.ctx, f.admit.Orders, "-", "+").Result()
+	entries, err := f.rdb.XRange(f.ctx, f.saleKeys.Orders, "-", "+").Result()
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("stream: got %v, %v, want one entry", entries, err)
 	}
@@ -115,7 +115,7 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 			f.load(f.openSale(3))
 			ann := f.mustAdmit(request(1, "ann"))
 			if c.set != nil {
-				f.do(append([]any{"HSET", f.admit.Sale}, c.set...)...)
+				f.do(append([]any{"HSET", f.saleKeys.Sale}, c.set...)...)
 			}
 			r := request(2, "bob")
 			if c.req != nil {
@@ -153,7 +153,7 @@ func TestAdmitStopsAtAFullBacklog(t *testing.T) {
 		})
 	}
 	f.maxEvents = 3
-	f.do("XDEL", f.admit.Orders, f.rdb.XRange(f.ctx, f.admit.Orders, "-", "+").Val()[0].ID)
+	f.do("XDEL", f.saleKeys.Orders, f.rdb.XRange(f.ctx, f.saleKeys.Orders, "-", "+").Val()[0].ID)
 	same(t, "codes with room again", codes(f.mustAdmit(request(7, "fay"))), []lua.AdmitCode{lua.AdmitAccepted})
 }
 
@@ -173,7 +173,7 @@ func TestAdmitTellsAnAbsentSaleApartFromASoldOutOne(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(3))
 	f.mustAdmit(request(1, "ann"))
-	f.do("DEL", f.admit.Sale)
+	f.do("DEL", f.saleKeys.Sale)
 	f.unchanged("admit without the sale", func() {
 		reply := f.mustAdmit(request(1, "ann"), request(2, "bob"))
 		same(t, "reply", reply, lua.AdmitReply{NowMS: reply.NowMS, Outcomes: []lua.AdmitOutcome{
@@ -226,7 +226,7 @@ func TestAdmitTwiceAnswersTheSameAndWritesOnce(t *testing.T) {
 		second.NowMS = first.NowMS
 		same(t, "second reply", second, first)
 	})
-	if got := f.rdb.XLen(f.ctx, f.admit.Orders).Val(); got != 100 {
+	if got := f.rdb.XLen(f.ctx, f.saleKeys.Orders).Val(); got != 100 {
 		t.Errorf("events: got %d, want 100", got)
 	}
 }
@@ -256,7 +256,7 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 	source := f.source("admit.lua")
 	pipe := f.rdb.Pipeline()
 	for range 100 {
-		pipe.Eval(f.ctx, source, []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders, f.admit.Trusted}, saleID, "new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
+		pipe.Eval(f.ctx, source, []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders, f.saleKeys.Trusted}, saleID, "new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
 	}
 	replies, err := pipe.Exec(f.ctx)
 	if err != nil {
@@ -287,7 +287,7 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	sale := f.load(lua.SaleFields{
 		Stock: 1 << 31, Total: 1 << 31, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: math.MaxInt32, State: "active", Version: 1<<53 - 1,
 	})
-	f.do("HSET", f.admit.Sale, "accepted", int64(1<<53-3))
+	f.do("HSET", f.saleKeys.Sale, "accepted", int64(1<<53-3))
 	one := lua.AdmitRequest{OrderID: orderID(1), Number: math.MaxInt64, UserID: "ann", Quantity: 1}
 	many := lua.AdmitRequest{OrderID: orderID(2), Number: math.MaxInt64 - 1, UserID: "bob", Quantity: math.MaxInt32}
 	reply := f.mustAdmit(one, many)
@@ -311,12 +311,12 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	})
 	same(t, "second run", f.mustAdmit(many).Outcomes, reply.Outcomes[1:])
 
-	given, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "bob", OrderID: orderID(2)}})
+	given, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "bob", OrderID: orderID(2)}})
 	if err != nil || !given[0] {
 		t.Fatalf("release: got %v, %v", given, err)
 	}
 	sale.Stock = math.MaxInt32
-	same(t, "sale after a release", f.hash(f.admit.Sale), saleHash(sale, 1<<53-1, 1))
+	same(t, "sale after a release", f.hash(f.saleKeys.Sale), saleHash(sale, 1<<53-1, 1))
 }
 
 // A forged entry can carry the accept counter to its end. What would get a sequence that no event may have is refused before it
@@ -324,7 +324,7 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 	f := newFixture(t)
 	f.load(lua.SaleFields{Stock: 9, Total: 9, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: 2, State: "active", Version: 1})
-	f.do("HSET", f.admit.Sale, "accepted", int64(1<<53-1))
+	f.do("HSET", f.saleKeys.Sale, "accepted", int64(1<<53-1))
 	batch := make([]lua.AdmitRequest, 3)
 	for i := range batch {
 		batch[i] = lua.AdmitRequest{OrderID: orderID(i + 1), Number: int64(i + 1), UserID: fmt.Sprint("buyer-", i), Quantity: 1}
@@ -336,7 +336,7 @@ func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 			t.Fatalf("got %+v, want one accepted", got)
 		}
 	}
-	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, "drop-1", batch[1:])
+	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, "drop-1", batch[1:])
 	if err != nil || again.Outcomes[0].Code != lua.AdmitBacklogFull {
 		t.Errorf("again: got %+v, %v, want it refused", again, err)
 	}
@@ -346,9 +346,9 @@ func TestAdmitWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
 	f.mustAdmit(request(1, "ann"))
-	for _, key := range []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders} {
+	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders} {
 		f.spoilt(key, func() error {
-			_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
+			_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
 			return err
 		})
 	}
@@ -359,9 +359,9 @@ func TestAdmitWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 func TestAdmitWithAnExhaustedStreamChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
-	f.do("XADD", f.admit.Orders, "18446744073709551615-18446744073709551615", "v", "1")
+	f.do("XADD", f.saleKeys.Orders, "18446744073709551615-18446744073709551615", "v", "1")
 	f.unchanged("admit", func() {
-		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann")}); err == nil {
+		if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(1, "ann")}); err == nil {
 			t.Error("got no error")
 		}
 	})
@@ -372,15 +372,15 @@ func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
 		name, prefix string
 		spoil        func(*fixture)
 	}{
-		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "stock") }},
-		{"no counter", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "accepted") }},
-		{"no opening", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "opens_ms") }},
-		{"no closing", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "closes_ms", "soon") }},
-		{"no limit", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "max_quantity", "") }},
-		{"a state of its own", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "state", "Active") }},
-		{"a slot of six fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(9)+" 1 2 3 4 -") }},
-		{"a slot of eight fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(9)+" 1 2 3 4 - - -") }},
-		{"an empty slot", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", "") }},
+		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.saleKeys.Sale, "stock") }},
+		{"no counter", "BADSALE", func(f *fixture) { f.do("HDEL", f.saleKeys.Sale, "accepted") }},
+		{"no opening", "BADSALE", func(f *fixture) { f.do("HDEL", f.saleKeys.Sale, "opens_ms") }},
+		{"no closing", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "closes_ms", "soon") }},
+		{"no limit", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "max_quantity", "") }},
+		{"a state of its own", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "state", "Active") }},
+		{"a slot of six fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(9)+" 1 2 3 4 -") }},
+		{"a slot of eight fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(9)+" 1 2 3 4 - - -") }},
+		{"an empty slot", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", "") }},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -388,7 +388,7 @@ func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
 			f.load(f.openSale(5))
 			c.spoil(f)
 			f.unchanged("admit", func() {
-				_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
+				_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
 				if !redis.HasErrorPrefix(err, c.prefix) {
 					t.Errorf("got error %v, want %s", err, c.prefix)
 				}
@@ -412,7 +412,7 @@ func TestAdmitScriptRefusesBadArguments(t *testing.T) {
 		with(1, "0"), with(1, "-1"), with(1, ""), with(1, "no limit"),
 	} {
 		f.unchanged("admit", func() {
-			if err := f.run("admit.lua", []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
+			if err := f.run("admit.lua", []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
 				t.Errorf("%q: got error %v, want BADCALL", args, err)
 			}
 		})
@@ -439,15 +439,15 @@ func TestAdmitRefusesBadRequestsUnsent(t *testing.T) {
 		for name, change := range changes {
 			bad := request(2, "bob")
 			change(&bad)
-			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
+			if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
 				t.Errorf("%s: got error %v, want one that names request 1", name, err)
 			}
 		}
-		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, 0, []lua.AdmitRequest{request(1, "ann")}); err == nil {
+		if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, 0, []lua.AdmitRequest{request(1, "ann")}); err == nil {
 			t.Error("no events allowed: got no error")
 		}
 		for _, size := range []int{0, lua.MaxAdmitBatch + 1} {
-			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, make([]lua.AdmitRequest, size)); err == nil {
+			if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, make([]lua.AdmitRequest, size)); err == nil {
 				t.Errorf("batch of %d: got no error", size)
 			}
 		}
@@ -462,22 +462,22 @@ func TestAFullServerAdmitsNothingAndStillSettlesAndReleases(t *testing.T) {
 	f := fixtureOn(t, testkit.Client(t, server.URL()), "full")
 	sale := f.load(f.openSale(5))
 	f.mustAdmit(request(1, "ann"))
-	f.do("XGROUP", "CREATE", f.admit.Orders, group, "0")
+	f.do("XGROUP", "CREATE", f.saleKeys.Orders, group, "0")
 	entry := f.read("w1", 1)[0]
 	f.do("SET", f.lockKey(1), "token")
 	f.do("CONFIG", "SET", "maxmemory", "1")
 
 	f.unchanged("admit", func() {
-		_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
+		_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
 		if !redis.HasErrorPrefix(err, "OOM") {
 			t.Errorf("admit: got error %v, want OOM", err)
 		}
 	})
-	acked, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "token", []lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1)}})
+	acked, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "token", []lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1)}})
 	if err != nil || acked != 1 {
 		t.Errorf("settle: got %d, %v, want 1", acked, err)
 	}
-	given, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+	given, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
 	if err != nil || !given[0] {
 		t.Errorf("release: got %v, %v, want true", given, err)
 	}

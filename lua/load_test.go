@@ -27,7 +27,7 @@ func TestLoadLeavesAPresentSaleAlone(t *testing.T) {
 	newer.Version, newer.Total, newer.Stock = 9, 50, 50
 	for _, again := range []lua.SaleFields{sale, newer} {
 		f.unchanged("load", func() {
-			if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale, f.admit.Trusted, again); err != nil || got != lua.LoadPresent {
+			if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale, f.saleKeys.Trusted, again); err != nil || got != lua.LoadPresent {
 				t.Errorf("got %q, %v, want present", got, err)
 			}
 		})
@@ -42,8 +42,8 @@ func TestLoadOfAnEmptyShare(t *testing.T) {
 
 func TestLoadOntoAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
-	f.spoilt(f.admit.Sale, func() error {
-		_, err := lua.Load(f.ctx, f.rdb, f.admit.Sale, f.admit.Trusted, f.openSale(5))
+	f.spoilt(f.saleKeys.Sale, func() error {
+		_, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale, f.saleKeys.Trusted, f.openSale(5))
 		return err
 	})
 }
@@ -82,12 +82,12 @@ func TestLoadRefusesBadArguments(t *testing.T) {
 		bad[name] = s
 	}
 	for name, s := range bad {
-		if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale, f.admit.Trusted, s); err == nil {
+		if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale, f.saleKeys.Trusted, s); err == nil {
 			t.Errorf("%s: got %q", name, got)
 		}
 	}
 	for _, args := range [][]any{{}, {1, 2, 3, 4, 5, "active"}, {1, 2, 3, 4, 5, "active", 7, 8, 9}} {
-		if err := f.run("load.lua", []string{f.admit.Sale}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
+		if err := f.run("load.lua", []string{f.saleKeys.Sale}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
 			t.Errorf("%v: got error %v, want BADCALL", args, err)
 		}
 	}

@@ -132,7 +132,7 @@ func (m *model) release(items []lua.ReleaseItem) []bool {
 	return given
 }
 
-func (m *model) load(s lua.SaleFields) lua.LoadResult {
+func (m *model) load(s lua.SaleFields) lua.LoadCode {
 	if m.loaded {
 		return lua.LoadPresent
 	}
@@ -140,7 +140,7 @@ func (m *model) load(s lua.SaleFields) lua.LoadResult {
 	return lua.LoadLoaded
 }
 
-func (m *model) adjust(s lua.SaleFields) lua.AdjustResult {
+func (m *model) adjust(s lua.SaleFields) lua.AdjustCode {
 	switch {
 	case !m.loaded:
 		return lua.AdjustAbsent
@@ -179,7 +179,7 @@ func (m *model) settle(items []lua.SettleItem) (acked int64) {
 	return acked
 }
 
-func (m *model) reap(heartbeat, consumer string) lua.ReapResult {
+func (m *model) reap(heartbeat, consumer string) lua.ReapCode {
 	switch {
 	case m.others[heartbeat] != "":
 		return lua.ReapAlive

@@ -62,23 +62,23 @@ func TestTheLaterVerificationWins(t *testing.T) {
 func TestNothingElseIsTrusted(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
-	runID := f.do("GET", f.admit.Trusted).(string)
+	runID := f.do("GET", f.saleKeys.Trusted).(string)
 	for _, value := range []string{
 		"", strings.Repeat("0", 40), runID[:80], runID + "0", runID[:40], runID[:41] + strings.Repeat("0", 40), strings.Repeat("0", 40) + runID[40:], "verifying:" + runID + ":one", "reopening:" + strings.Repeat("0", 40), "trusted",
 	} {
-		f.do("SET", f.admit.Trusted, value)
+		f.do("SET", f.saleKeys.Trusted, value)
 		same(t, "look at "+value, f.look(), lua.Untrusted)
 		f.refusedEverywhere(value, true)
 		f.step(lua.FinishVerify, "another", lua.Overtaken)
 	}
-	f.do("DEL", f.admit.Trusted)
+	f.do("DEL", f.saleKeys.Trusted)
 	same(t, "look at nothing", f.look(), lua.Untrusted)
 	f.refusedEverywhere("nothing", true)
 
 	// Half open: lost accepts only.
-	f.do("SET", f.admit.Trusted, "reopening:"+runID)
+	f.do("SET", f.saleKeys.Trusted, "reopening:"+runID)
 	f.refusedEverywhere("half open", false)
-	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")})
+	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 	if err != nil || again.Outcomes[0].Code != lua.AdmitAccepted {
 		t.Errorf("a lost accept: got %+v, %v", again, err)
 	}
@@ -90,7 +90,7 @@ func (f *fixture) refusedEverywhere(what string, againToo bool) {
 	f.unchanged(what, func() {
 		same(f, what+": admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitUntrusted})
 		if againToo {
-			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")})
+			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 			if err != nil || reply.Outcomes[0].Code != lua.AdmitUntrusted {
 				f.Fatalf("%s: admit again: got %+v, %v", what, reply, err)
 			}
@@ -98,7 +98,7 @@ func (f *fixture) refusedEverywhere(what string, againToo bool) {
 		if _, err := release(f, "ann", orderID(1)); !errors.Is(err, lua.ErrUntrusted) {
 			f.Fatalf("%s: release: got %v", what, err)
 		}
-		if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale+"-other", f.admit.Trusted, f.openSale(1)); err != nil || got != lua.LoadUntrusted {
+		if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale+"-other", f.saleKeys.Trusted, f.openSale(1)); err != nil || got != lua.LoadUntrusted {
 			f.Fatalf("%s: load: got %q, %v", what, got, err)
 		}
 	})
@@ -137,7 +137,7 @@ func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
 	second := request(4, "ann")
 	reqs := []lua.AdmitRequest{big, rest, more, second}
 	for range 2 {
-		reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, reqs)
+		reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, reqs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,8 +148,8 @@ func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
 
 func (f *fixture) installKeys() lua.InstallKeys {
 	return lua.InstallKeys{
-		Trusted: f.admit.Trusted, Sale: f.admit.Sale, Buyers: f.admit.Buyers, Staged: f.layout.Staged(partition, saleID, "one"),
-		Waitlist: f.admit.Waitlist, Waiting: f.admit.Waiting,
+		Trusted: f.saleKeys.Trusted, Sale: f.saleKeys.Sale, Buyers: f.saleKeys.Buyers, Staged: f.layout.Staged(partition, saleID, "one"),
+		Waitlist: f.saleKeys.Waitlist, Waiting: f.saleKeys.Waiting,
 		StagedWaitlist: f.layout.StagedWaitlist(partition, saleID, "one"), StagedWaiting: f.layout.StagedWaiting(partition, saleID, "one"),
 	}
 }
@@ -181,14 +181,14 @@ func TestInstallReplacesASaleWhole(t *testing.T) {
 
 	install(1, lua.InstallInstalled)
 	want := saleHash(fields, 9, 2)
-	same(t, "sale", f.hash(f.admit.Sale), want)
-	same(t, "buyers", f.hash(f.admit.Buyers), map[string]string{"cy": slot})
-	same(t, "time to live", f.do("PTTL", f.admit.Buyers), any(int64(-1)))
+	same(t, "sale", f.hash(f.saleKeys.Sale), want)
+	same(t, "buyers", f.hash(f.saleKeys.Buyers), map[string]string{"cy": slot})
+	same(t, "time to live", f.do("PTTL", f.saleKeys.Buyers), any(int64(-1)))
 	install(1, lua.InstallIncomplete) // a lost reply: the staged slots are used up
-	same(t, "sale after that", f.hash(f.admit.Sale), want)
+	same(t, "sale after that", f.hash(f.saleKeys.Sale), want)
 
 	install(0, lua.InstallInstalled)
-	same(t, "nobody left", len(f.hash(f.admit.Buyers)), 0)
+	same(t, "nobody left", len(f.hash(f.saleKeys.Buyers)), 0)
 }
 
 func TestVerifyRefusesBadArguments(t *testing.T) {
@@ -199,7 +199,7 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 				t.Errorf("token %q is accepted", token)
 			}
 		}
-		if err := f.run("verify.lua", []string{f.admit.Trusted, f.verify().Installation}, "jump", "one", "ours"); !redis.HasErrorPrefix(err, "BADCALL") {
+		if err := f.run("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "jump", "one", "ours"); !redis.HasErrorPrefix(err, "BADCALL") {
 			t.Errorf("an unknown step: got %v", err)
 		}
 		bad := f.openSale(1)
@@ -214,11 +214,11 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 			t.Errorf("an unknown mode: got %v", err)
 		}
 	})
-	f.spoilt(f.admit.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
+	f.spoilt(f.saleKeys.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
 	spoiltOwner := f.verify()
-	spoiltOwner.Installation = f.admit.Sale + "-owner"
+	spoiltOwner.Installation = f.saleKeys.Sale + "-owner"
 	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.Look(f.ctx, f.rdb, spoiltOwner); return err })
-	if err := f.run("verify.lua", []string{f.admit.Trusted, f.verify().Installation}, "begin", "one", "-"); !redis.HasErrorPrefix(err, "BADCALL") {
+	if err := f.run("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "begin", "one", "-"); !redis.HasErrorPrefix(err, "BADCALL") {
 		t.Errorf("begin without an id: got %v", err)
 	}
 }

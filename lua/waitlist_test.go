@@ -16,7 +16,7 @@ import (
 
 func (f *fixture) join(r lua.AdmitRequest) lua.JoinReply {
 	f.Helper()
-	reply, err := lua.Join(f.ctx, f.rdb, f.admit, r)
+	reply, err := lua.Join(f.ctx, f.rdb, f.saleKeys, r)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func (f *fixture) joins(n int, user string, quantity int, position int64) lua.Pl
 
 func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 	f.Helper()
-	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, user, orderID(n))
+	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, user, orderID(n))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 // giveBack releases a buyer's order and returns what was handed over.
 func (f *fixture) giveBack(user string, n int) lua.HandedOver {
 	f.Helper()
-	released, handed, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: orderID(n)}})
+	released, handed, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: orderID(n)}})
 	if err != nil || !released[0] {
 		f.Fatalf("release of %s: got %v, %v", user, released, err)
 	}
@@ -56,7 +56,7 @@ func (f *fixture) giveBack(user string, n int) lua.HandedOver {
 
 func (f *fixture) handOver() lua.HandedOver {
 	f.Helper()
-	handed, err := lua.HandOver(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty)
+	handed, err := lua.HandOver(f.ctx, f.rdb, f.saleKeys, saleID, plenty)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -160,26 +160,26 @@ func TestWhoMayWait(t *testing.T) {
 	same(t, "another quantity", f.join(one).Code, lua.JoinAlreadyWaiting)
 	f.leave("ann", 4)
 	for state, want := range map[string]lua.JoinCode{"paused": lua.JoinPaused, "closed": lua.JoinClosed} {
-		f.do("HSET", f.admit.Sale, "state", state)
+		f.do("HSET", f.saleKeys.Sale, "state", state)
 		same(t, state, f.join(pair).Code, want)
 	}
-	f.do("HSET", f.admit.Sale, "state", "active", "closes_ms", f.nowMS()-1)
+	f.do("HSET", f.saleKeys.Sale, "state", "active", "closes_ms", f.nowMS()-1)
 	same(t, "over", f.join(pair).Code, lua.JoinClosed)
-	f.do("HSET", f.admit.Sale, "closes_ms", int64(1)<<50, "opens_ms", int64(1)<<49)
+	f.do("HSET", f.saleKeys.Sale, "closes_ms", int64(1)<<50, "opens_ms", int64(1)<<49)
 	same(t, "not open", f.join(pair).Code, lua.JoinNotOpen)
-	f.do("HSET", f.admit.Sale, "waitlist", 0)
+	f.do("HSET", f.saleKeys.Sale, "waitlist", 0)
 	same(t, "no waitlist", f.join(pair).Code, lua.JoinNoWaitlist)
-	f.do("HDEL", f.admit.Sale, "waitlist", "tickets", "waiting") // as an earlier build loaded it
+	f.do("HDEL", f.saleKeys.Sale, "waitlist", "tickets", "waiting") // as an earlier build loaded it
 	same(t, "an earlier build's sale", f.join(pair).Code, lua.JoinNoWaitlist)
 	f.giveBack("bob", 3)
-	f.do("DEL", f.admit.Sale)
+	f.do("DEL", f.saleKeys.Sale)
 	same(t, "no sale", f.join(pair).Code, lua.JoinNotLoaded)
-	f.do("DEL", f.admit.Trusted)
+	f.do("DEL", f.saleKeys.Trusted)
 	same(t, "not verified", f.join(pair).Code, lua.JoinUntrusted)
-	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "ann", orderID(4)); !errors.Is(err, lua.ErrUntrusted) {
+	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(4)); !errors.Is(err, lua.ErrUntrusted) {
 		t.Errorf("leave: got %v", err)
 	}
-	if _, err := lua.HandOver(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty); !errors.Is(err, lua.ErrUntrusted) {
+	if _, err := lua.HandOver(f.ctx, f.rdb, f.saleKeys, saleID, plenty); !errors.Is(err, lua.ErrUntrusted) {
 		t.Errorf("hand over: got %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestNothingIsHandedOverWhileTheSaleIsShut(t *testing.T) {
 		same(t, name+": released", f.giveBack(fmt.Sprint("first-", n), n), lua.HandedOver{})
 		same(t, name+": asked", f.handOver(), lua.HandedOver{})
 		open.Version = int64(2*n + 1)
-		result, handed, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, open)
+		result, handed, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, open)
 		if err != nil || result != lua.AdjustAdjusted {
 			t.Fatalf("%s: open again: %s, %v", name, result, err)
 		}
@@ -223,7 +223,7 @@ func TestARestockIsHandedOverInPieces(t *testing.T) {
 		f.joins(1000+n, fmt.Sprint("waits-", n), 1, int64(n+1))
 	}
 	sale.Total, sale.Version = people+20, 2
-	_, handed, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, sale)
+	_, handed, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, sale)
 	if err != nil || len(handed.Orders) != lua.MaxHandOver || !handed.More() {
 		t.Fatalf("restock: %d, %t, %v", len(handed.Orders), handed.More(), err)
 	}
@@ -236,7 +236,7 @@ func TestARestockIsHandedOverInPieces(t *testing.T) {
 		same(t, "in turn", order, orderID(1000+n))
 	}
 	same(t, "a newcomer then", codes(f.mustAdmit(request(1, "dan"))), []lua.AdmitCode{lua.AdmitAccepted})
-	f.do("DEL", f.admit.Trusted)
+	f.do("DEL", f.saleKeys.Trusted)
 	sale.Total, sale.Version = sale.Total+1, 3
 	same(t, "restock of what is not verified", f.mustAdjust(sale), lua.AdjustAdjusted)
 }
@@ -248,7 +248,7 @@ func TestAFullBacklogHandsNothingOver(t *testing.T) {
 	f.joins(11, "ann", 1, 1)
 	f.joins(12, "bob", 1, 2)
 	items := []lua.ReleaseItem{{UserID: "first-1", OrderID: orderID(1)}, {UserID: "first-2", OrderID: orderID(2)}}
-	_, handed, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, 3, items)
+	_, handed, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, 3, items)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,15 +263,15 @@ func TestWhoIsOutOfOrderIsDropped(t *testing.T) {
 	for i, user := range []string{"ann", "bob", "cy", "dan"} {
 		f.joins(11+i, user, 1, int64(i+1))
 	}
-	f.do("HSET", f.admit.Waiting, "ann", "what no script writes")
-	f.do("HDEL", f.admit.Waiting, "bob")
-	f.do("HSET", f.admit.Buyers, "cy", slotText(slotOf(request(30, "cy"), 1, 1)))
-	if _, err := lua.Join(f.ctx, f.rdb, f.admit, request(20, "ann")); !redis.HasErrorPrefix(err, "BADENTRY") {
+	f.do("HSET", f.saleKeys.Waiting, "ann", "what no script writes")
+	f.do("HDEL", f.saleKeys.Waiting, "bob")
+	f.do("HSET", f.saleKeys.Buyers, "cy", slotText(slotOf(request(30, "cy"), 1, 1)))
+	if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(20, "ann")); !redis.HasErrorPrefix(err, "BADENTRY") {
 		t.Errorf("join of ann: got %v", err)
 	}
 	same(t, "handed over", f.giveBack("first-1", 1), lua.HandedOver{Orders: []string{orderID(14)}, Dropped: []string{"ann", "bob", "cy"}})
 	same(t, "people", f.state().Sale["waiting"], "0")
-	same(t, "entries", len(f.hash(f.admit.Waiting)), 0)
+	same(t, "entries", len(f.hash(f.saleKeys.Waiting)), 0)
 }
 
 // A lost accept of a buyer who waits goes before the list, and ends the stay.
@@ -281,7 +281,7 @@ func TestALostAcceptGoesBeforeTheList(t *testing.T) {
 	f.joins(11, "ann", 2, 1)
 	f.joins(12, "bob", 1, 2)
 	f.giveBack("first-1", 1)
-	reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(12, "bob")})
+	reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(12, "bob")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 		same(t, "two", install(2), lua.InstallIncomplete)
 	})
 	same(t, "install", install(1), lua.InstallInstalled)
-	for _, key := range []string{f.admit.Waitlist, f.admit.Waiting} {
+	for _, key := range []string{f.saleKeys.Waitlist, f.saleKeys.Waiting} {
 		same(t, "time to live", f.do("PTTL", key), any(int64(-1)))
 	}
 	want := saleHash(sale, 1, 0)
@@ -336,14 +336,14 @@ func TestWaitlistKeysOfAnotherTypeChangeNothing(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(2)
 	f.joins(11, "ann", 1, 1)
-	for _, key := range []string{f.admit.Sale, f.admit.Buyers, f.admit.Waiting} {
-		f.spoilt(key, func() error { _, err := lua.Join(f.ctx, f.rdb, f.admit, request(12, "bob")); return err })
+	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Waiting} {
+		f.spoilt(key, func() error { _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); return err })
 		f.spoilt(key, func() error {
-			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "ann", orderID(11))
+			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(11))
 			return err
 		})
 		f.spoilt(key, func() error {
-			_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "first-1", OrderID: orderID(1)}})
+			_, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "first-1", OrderID: orderID(1)}})
 			return err
 		})
 	}
@@ -353,7 +353,7 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(1)
 	f.joins(11, "ann", 1, 1)
-	five, six := []string{f.admit.Sale, "b", "c", "d", "e"}, []string{f.admit.Sale, "b", "c", "d", "e", "f"}
+	five, six := []string{f.saleKeys.Sale, "b", "c", "d", "e"}, []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}
 	f.unchanged("bad arguments", func() {
 		for _, args := range [][]any{{}, {orderID(1), 1, "ann", 1, "-"}, {orderID(1), 1, "ann", 0, "-", "-"}, {orderID(1), 1, "ann", "x", "-", "-"}, {orderID(1), 1, "ann", "1.5", "-", "-"}} {
 			if err := f.run("join.lua", five, args...); !redis.HasErrorPrefix(err, "BADCALL") {
@@ -365,19 +365,19 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 				t.Errorf("leave %v: got %v", args, err)
 			}
 		}
-		if _, err := lua.Join(f.ctx, f.rdb, f.admit, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
+		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
 			t.Error("an order id with a space is accepted")
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "", orderID(1)); err == nil {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "", orderID(1)); err == nil {
 			t.Error("no user is accepted")
 		}
 	})
-	f.do("HSET", f.admit.Sale, "stock", "x")
+	f.do("HSET", f.saleKeys.Sale, "stock", "x")
 	f.unchanged("a sale without a stock", func() {
-		if _, err := lua.Join(f.ctx, f.rdb, f.admit, request(12, "bob")); !redis.HasErrorPrefix(err, "BADSALE") {
+		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("join: got %v", err)
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "ann", orderID(11)); !redis.HasErrorPrefix(err, "BADSALE") {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(11)); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("leave: got %v", err)
 		}
 	})
@@ -406,7 +406,7 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 			for n := side; n < people; n += sides {
 				user, r := fmt.Sprint("waits-", n), request(10_000+n, fmt.Sprint("waits-", n))
 				r.Quantity = 1 + random.IntN(3)
-				reply, err := lua.Join(f.ctx, f.rdb, f.admit, r)
+				reply, err := lua.Join(f.ctx, f.rdb, f.saleKeys, r)
 				if err != nil || reply.Code != lua.JoinJoined && reply.Code != lua.JoinAvailable {
 					t.Errorf("join: %+v, %v", reply, err)
 					return
@@ -415,7 +415,7 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 				ticket[r.OrderID] = reply.Place.Ticket
 				mu.Unlock()
 				if random.IntN(4) == 0 {
-					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, user, r.OrderID)
+					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, user, r.OrderID)
 					if err != nil {
 						t.Errorf("leave: %v", err)
 					}
@@ -426,7 +426,7 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 				if random.IntN(2) == 0 {
 					f.endSome(random)
 				}
-				if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(50_000+n, fmt.Sprint("new-", n))}); err != nil {
+				if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(50_000+n, fmt.Sprint("new-", n))}); err != nil {
 					t.Errorf("admit: %v", err)
 				}
 			}
@@ -470,7 +470,7 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 // endSome releases the orders of some buyers, one call for all.
 func (f *fixture) endSome(random *rand.Rand) {
 	f.Helper()
-	buyers := f.hash(f.admit.Buyers)
+	buyers := f.hash(f.saleKeys.Buyers)
 	users := make([]string, 0, len(buyers))
 	for user := range buyers {
 		users = append(users, user)
@@ -488,7 +488,7 @@ func (f *fixture) endSome(random *rand.Rand) {
 	if len(items) == 0 {
 		return
 	}
-	if _, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, items); err != nil {
+	if _, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, items); err != nil {
 		f.Error(err)
 	}
 }

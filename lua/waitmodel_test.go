@@ -147,7 +147,7 @@ func (m *machine) acceptedMS(orders []string) int64 {
 	if len(orders) == 0 {
 		return 0
 	}
-	for _, text := range m.hash(m.admit.Buyers) {
+	for _, text := range m.hash(m.saleKeys.Buyers) {
 		if slot, err := lua.ParseSlot(text); err == nil && slot.OrderID == orders[0] {
 			return slot.AcceptedMS
 		}
@@ -168,7 +168,7 @@ func (m *machine) stepJoin(t *rapid.T) {
 	// A window whose edge lies in the call itself is judged by the server's word.
 	for range m.times(t) {
 		before := m.nowMS()
-		got, err := lua.Join(m.ctx, m.rdb, m.admit, r)
+		got, err := lua.Join(m.ctx, m.rdb, m.saleKeys, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func (m *machine) stepLeave(t *rapid.T) {
 		var ticket int64
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents, user, order)
+			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, user, order)
 			return handed
 		})
 		if !m.model.loaded {
@@ -224,7 +224,7 @@ func (m *machine) stepHandOver(t *rapid.T) {
 	for range m.times(t) {
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			handed, err = lua.HandOver(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents)
+			handed, err = lua.HandOver(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents)
 			return handed
 		})
 		if !m.model.loaded {
@@ -253,7 +253,7 @@ func (m *machine) stepAdmitAgain(t *rapid.T) {
 		r.KeyHash, r.PayloadHash = place.KeyHash, place.PayloadHash
 	}
 	for range m.times(t) {
-		got, err := lua.AdmitAgain(m.ctx, m.rdb, m.admit, saleID, []lua.AdmitRequest{r})
+		got, err := lua.AdmitAgain(m.ctx, m.rdb, m.saleKeys, saleID, []lua.AdmitRequest{r})
 		if err != nil {
 			t.Fatal(err)
 		}
