@@ -89,7 +89,7 @@ func Admit(
 func AdmitAgain(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, reqs []AdmitRequest,
 ) (AdmitReply, error) {
-	return admit(ctx, rdb, keys, admitCall{saleID, "again", 1, reqs})
+	return admit(ctx, rdb, keys, admitCall{saleID, "resubmit", 1, reqs})
 }
 
 // admitCall are the arguments of the script.

@@ -1,6 +1,6 @@
 -- renew: makes the leases of a batch of holds longer, of locks and of shares alike; never shorter.
 --
--- Why atomic: between seeing that a lock is still ours and moving its end, it could become another's.
+-- Why atomic: between seeing that a lock is still ours and moving its end, it could become another holder's.
 --
 -- KEYS[+1] key    one for each hold, 1 to 500 of them: a lock (see acquire.lua), or the sorted set of a synchronizer whose
 --                 leases are shared (see share.lua)
