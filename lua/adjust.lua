@@ -1,11 +1,12 @@
--- adjust: brings a sale in Redis to a newer definition: restock, reschedule, pause, resume, close. Units that are free then
--- are handed over to buyers who wait (handover.lua), unless the state of this server process is not verified.
+-- adjust: brings a sale in Redis to a newer definition: restock, reschedule, pause, resume, close. Units that are free
+-- then are handed over to buyers who wait (handover.lua), unless the state of this server process is not verified.
 --
--- Why atomic: the stock moves by the difference of two totals while orders take from it; and two changes that arrive in the
--- wrong order must end as the newer one, so the version is compared in the same step as it is replaced. New units belong to
--- the buyers who wait before any other request can see them.
+-- Why atomic: the stock moves by the difference of two totals while orders take from it; and two changes that arrive in
+-- the wrong order must end as the newer one, so the version is compared in the same step as it is replaced. New units
+-- belong to the buyers who wait before any other request can see them.
 --
--- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--               waiting
 -- KEYS[2] buyers  hash: user id -> slot
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] orders  stream of order events
@@ -22,8 +23,9 @@
 -- ARGV[8] sale_id       goes into the events; KEYS[1] is what identifies the sale
 -- ARGV[9] max_events    entries that the stream may have, after which nothing is handed over: at least 1
 --
--- Returns a code, then two arrays: the ids of the orders that were made for buyers who waited (at most 100: if there are so
--- many, more can be handed over), and the users who were taken off the waitlist because their entry or slot can't be right:
+-- Returns a code, then two arrays: the ids of the orders that were made for buyers who waited (at most 100: if there
+-- are so many, more can be handed over), and the users who were taken off the waitlist because their entry or slot
+-- can't be right:
 --   adjusted     the sale has the new definition, and its stock moved by the difference of the totals
 --   current      Redis has this version or a newer one; nothing changed
 --   absent       Redis does not have the sale; nothing changed
@@ -46,7 +48,8 @@ if not fields[1] then
   code = 'absent'
   return { code, {}, {} }
 end
-local stock, old_total, old_version, accepted = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4]), tonumber(fields[5])
+local stock, old_total = tonumber(fields[2]), tonumber(fields[3])
+local old_version, accepted = tonumber(fields[4]), tonumber(fields[5])
 if not (stock and old_total and old_version and accepted) then
   return redis.error_reply('BADSALE adjust: the sale hash lacks a number')
 end

@@ -1,18 +1,20 @@
--- admit: decides a batch of order requests for one sale on one partition. Each request that is accepted takes stock, fills
--- its buyer's slot and appends an order event to the stream.
+-- admit: decides a batch of order requests for one sale on one partition. Each request that is accepted takes stock,
+-- fills its buyer's slot and appends an order event to the stream.
 --
--- Why atomic: stock, slot and event must change together, or a crash between them sells a unit that is never shipped (taken,
--- no event) or ships one that was never taken. Every check reads what the writes below change, and the window is compared
--- with one clock for all buyers, Redis' own. Nothing is written before every request is decided, and the first write is the
--- only one that can still fail (wrong type, out of memory, read-only), so no failure leaves half a batch.
+-- Why atomic: stock, slot and event must change together, or a crash between them sells a unit that is never shipped
+-- (taken, no event) or ships one that was never taken. Every check reads what the writes below change, and the window
+-- is compared with one clock for all buyers, Redis' own. Nothing is written before every request is decided, and the
+-- first write is the only one that can still fail (wrong type, out of memory, read-only), so no failure leaves half a
+-- batch.
 --
--- While buyers wait, free units are theirs: the first of them may want more than there is, and no newcomer overtakes. An
--- accept that Redis may have lost comes before them, and takes its buyer off the waitlist.
+-- While buyers wait, free units are theirs: the first of them may want more than there is, and no newcomer overtakes.
+-- An accept that Redis may have lost comes before them, and takes its buyer off the waitlist.
 --
--- Run twice with the same order ids (a retry after a lost reply), the second run answers like the first and writes nothing:
--- a slot that names the request's own order id means "accepted".
+-- Run twice with the same order ids (a retry after a lost reply), the second run answers like the first and writes
+-- nothing: a slot that names the request's own order id means "accepted".
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] orders  stream of order events: v s k o n u q t [tp]
 -- KEYS[4] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
@@ -20,8 +22,8 @@
 -- KEYS[6] waiting  hash: user id -> waitlist entry
 --
 -- ARGV[1] sale_id       goes into the events; KEYS[1] is what identifies the sale
--- ARGV[2] mode          "new"; or "resubmit" for accepts that Redis may have lost: those are checked for units only, not for
---                       window, state, limit and backlog
+-- ARGV[2] mode          "new"; or "resubmit" for accepts that Redis may have lost: those are checked for units only,
+--                       not for window, state, limit and backlog
 -- ARGV[3] max_events    entries that the stream may have, after which nothing new is accepted: at least 1
 -- then for each request, 1 to 128 of them:
 -- ARGV[+1] order_id      no spaces
@@ -32,8 +34,8 @@
 -- ARGV[+6] payload_hash  hash of what the buyer asked for; "-" for none
 -- ARGV[+7] traceparent   W3C trace context; "" when the request is not sampled
 --
--- Returns one flat array: now_ms, stock left (units), opens_ms, closes_ms, max_quantity, then two for each request: a code
--- and the buyer's slot ("" where there is none). Without the sale the first numbers but now_ms are 0.
+-- Returns one flat array: now_ms, stock left (units), opens_ms, closes_ms, max_quantity, then two for each request: a
+-- code and the buyer's slot ("" where there is none). Without the sale the first numbers but now_ms are 0.
 --   accepted         the slot is this order's, filled now or by an earlier run
 --   replayed         the buyer has a slot, filled under the same idempotency key for the same payload
 --   key-reused       the buyer has a slot, filled under the same idempotency key for another payload
@@ -43,8 +45,8 @@
 --   closed           an operator closed the sale, or its window has ended
 --   paused           an operator paused the sale
 --   over-limit       more units than the sale allows in one order
---   backlog-full     the stream has max_events that are not persisted yet; it would have been accepted otherwise; or the
---                    accept counter is used up, which only a forged entry with a huge sequence can do
+--   backlog-full     the stream has max_events that are not persisted yet; it would have been accepted otherwise; or
+--                    the accept counter is used up, which only a forged entry with a huge sequence can do
 --   not-loaded       Redis does not have the sale: nothing is known, least of all that it sold out
 --   untrusted        the state of this server process is not verified: it may be old
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
@@ -166,7 +168,10 @@ reply[2] = stock
 if count == 0 then
   return reply
 end
-local count_waiting = mode == 'resubmit' and redis.call('ZCARD', waitlist) + redis.call('HLEN', waiting) -- before the first write
+local waiters = 0 -- read before the first write
+if mode == 'resubmit' then
+  waiters = redis.call('ZCARD', waitlist) + redis.call('HLEN', waiting)
+end
 
 for i, at in ipairs(begins) do
   local order_id, number, user, units, _, _, traceparent = unpack(ARGV, at, at + 6)
@@ -180,7 +185,7 @@ for i, at in ipairs(begins) do
 end
 redis.call('HSET', buyers, unpack(filled))
 redis.call('HSET', sale, 'stock', string.format('%.0f', stock), 'accepted', sequences[count])
-if count_waiting and count_waiting > 0 then
+if waiters > 0 then
   for i = 1, 2 * count, 2 do
     redis.call('ZREM', waitlist, filled[i])
     redis.call('HDEL', waiting, filled[i])

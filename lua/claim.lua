@@ -1,7 +1,8 @@
--- claim: takes pending entries over from a consumer that is dead or lost them, and returns which of them are lost for good.
+-- claim: takes pending entries over from a consumer that is dead or lost them, and returns which of them are lost for
+-- good.
 --
--- Why atomic: XCLAIM silently drops pending entries whose event was deleted. Whether an event is gone although it was never
--- acknowledged can only be seen in one step with the claim: a moment later its consumer may have settled it.
+-- Why atomic: XCLAIM silently drops pending entries whose event was deleted. Whether an event is gone although it was
+-- never acknowledged can only be seen in one step with the claim: a moment later its consumer may have settled it.
 --
 -- KEYS[1] orders    stream of order events
 --
@@ -11,8 +12,8 @@
 -- then for each entry, 1 to 1000 of them:
 -- ARGV[+1] entry_id  of the stream
 --
--- Returns two arrays: the entries claimed, as XCLAIM returns them, and the ids of the lost: pending, without an event. Those
--- are acknowledged, so that each is reported once.
+-- Returns two arrays: the entries claimed, as XCLAIM returns them, and the ids of the lost: pending, without an event.
+-- Those are acknowledged, so that each is reported once.
 -- Raises BADCALL for a wrong number of arguments; nothing changes.
 --
 -- Cost: O(entries): one XRANGE for each, one XCLAIM.

@@ -7,8 +7,8 @@ import (
 	"sluice/lua"
 )
 
-// Entries of a dead worker change hands; one whose event was deleted is told as lost, once, instead of vanishing.
-func TestClaimTakesOverAndTellsTheLost(t *testing.T) {
+// Entries of a dead worker change hands; one whose event was deleted is reported as lost, once, instead of vanishing.
+func TestClaimTakesOverAndReportsTheLost(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(4) // pending at w1
 	claim := func(minIdle time.Duration, ids ...string) (got []string, lost []string) {

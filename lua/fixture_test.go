@@ -147,7 +147,7 @@ func request(n int, user string) lua.AdmitRequest {
 
 func orderID(n int) string { return fmt.Sprintf("01890000-0000-7000-8000-%012d", n) }
 
-// state is everything that the scripts may change, as Redis tells it.
+// state is everything that the scripts may change, as Redis has it.
 type state struct {
 	Sale, Buyers map[string]string
 	Events       []map[string]string // fields of the stream's entries, in order
@@ -155,7 +155,7 @@ type state struct {
 	Consumers    []string
 	Others       map[string]string // other strings under the prefix: locks, heartbeats
 	Waitlist     []string          // users, those with the lowest tickets first
-	Waiting      map[string]string // nil where nobody waits
+	Waiting      map[string]string // nil where no buyer waits
 }
 
 // state reads it all, in two round trips. A key of another type reads as empty: tests that spoil a key compare it by
@@ -171,8 +171,8 @@ func (f *fixture) state() state {
 	})
 	keys := pipe.Keys(f.ctx, f.layout.Prefix+":*")
 	waitlist, waiting := pipe.ZRange(f.ctx, f.saleKeys.Waitlist, 0, -1), pipe.HGetAll(f.ctx, f.saleKeys.Waiting)
-	var told redis.Error
-	if _, err := pipe.Exec(f.ctx); err != nil && !errors.As(err, &told) {
+	var refused redis.Error
+	if _, err := pipe.Exec(f.ctx); err != nil && !errors.As(err, &refused) {
 		f.Fatal(err)
 	}
 	s := state{Sale: sale.Val(), Buyers: buyers.Val()}

@@ -1,16 +1,17 @@
 -- install: replaces what Redis has of a sale by what a rebuild has found in Postgres and in the stream.
 --
--- Why atomic: stock, counters and buyers belong together, and must appear at once: a sale with its stock but without its
--- buyers sells twice. Only the verification that still has the partition may write, so that one which was overtaken, or
--- whose server restarted meanwhile, can't overwrite a newer state with an old one.
+-- Why atomic: stock, counters and buyers belong together, and must appear at once: a sale with its stock but without
+-- its buyers sells twice. Only the verification that still has the partition may write, so that one which was
+-- overtaken, or whose server restarted meanwhile, can't overwrite a newer state with an old one.
 --
 -- Nothing is handed over here: units may be missing that lost accepts are about to take again.
 --
--- The buyers are staged before, in pieces, under a key of their own: a million of them in one call would block every client.
--- So is the waitlist.
+-- The buyers are staged before, in pieces, under a key of their own: a million of them in one call would block every
+-- client. So is the waitlist.
 --
 -- KEYS[1] trusted  "verifying:<run_id>:<replid>:<token>" while a verification has the partition
--- KEYS[2] sale     hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[2] sale     hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                  waiting
 -- KEYS[3] buyers   hash: user id -> slot
 -- KEYS[4] staged   hash: user id -> slot, what the buyers are to become; absent where there are none
 -- KEYS[5] waitlist         sorted set of the user ids that wait, by ticket

@@ -1,12 +1,13 @@
 -- join: puts a buyer at the end of the waitlist of a sale that is sold out.
 --
--- Why atomic: a waitlist entry and a slot exclude each other, and both depend on what release and admit change: a buyer who
--- is refused because units are free must find them free, and one who joins must be seen by the next release.
+-- Why atomic: a waitlist entry and a slot exclude each other, and both depend on what release and admit change: a buyer
+-- who is refused because units are free must find them free, and one who joins must be seen by the next release.
 --
--- Run twice with the same order id (a retry after a lost reply), the second run answers like the first and writes nothing;
--- so does any further request of a buyer who waits for the same number of units.
+-- Run twice with the same order id (a retry after a lost reply), the second run answers like the first and writes
+-- nothing; so does any further request of a buyer who waits for the same number of units.
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] waitlist  sorted set of the user ids that wait, by ticket
@@ -19,8 +20,8 @@
 -- ARGV[5] key_hash      hash of the idempotency key; "-" for none
 -- ARGV[6] payload_hash  hash of what the buyer asked for; "-" for none
 --
--- Returns a code; the waitlist entry or the slot that it is about ("" where there is neither); the position in the waitlist,
--- from 1, or 0; opens_ms; max_quantity.
+-- Returns a code; the waitlist entry or the slot that it is about ("" where there is neither); the position in the
+-- waitlist, from 1, or 0; opens_ms; max_quantity.
 --   joined           the buyer waits, since now or since an earlier run or request for the same number of units
 --   already-waiting  the buyer waits for another number of units
 --   key-reused       likewise, and the idempotency key is the same
@@ -53,13 +54,15 @@ if redis.call('GET', trusted) ~= server then
   code = 'untrusted'
   return { code, '', 0, 0, 0 }
 end
-local fields = redis.call('HMGET', sale, 'state', 'stock', 'total', 'opens_ms', 'closes_ms', 'max_quantity', 'waitlist', 'tickets')
+local fields = redis.call('HMGET', sale, 'state', 'stock', 'total', 'opens_ms', 'closes_ms', 'max_quantity', 'waitlist',
+  'tickets')
 local state = fields[1]
 if not state then
   code = 'not-loaded'
   return { code, '', 0, 0, 0 }
 end
-local stock, total, opens_ms, closes_ms = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4]), tonumber(fields[5])
+local stock, total = tonumber(fields[2]), tonumber(fields[3])
+local opens_ms, closes_ms = tonumber(fields[4]), tonumber(fields[5])
 local max_quantity = tonumber(fields[6])
 local limit, tickets = tonumber(fields[7] or '0'), tonumber(fields[8] or '0') -- a sale of an earlier build has neither
 if not (stock and total and opens_ms and closes_ms and max_quantity and limit and tickets) then

@@ -1,12 +1,12 @@
 -- lease: gives its caller a block of a counter that no other caller has or had.
 --
--- Why atomic: a Redis that was restored, failed over or flushed counts again from an earlier value, while processes still
--- have blocks above it. Whether this is the server process that issued the last block, and what it issues now, must be one
--- step.
+-- Why atomic: a Redis that was restored, failed over or flushed counts again from an earlier value, while processes
+-- still have blocks above it. Whether this is the server process that issued the last block, and what it issues now,
+-- must be one step.
 --
--- A process that is not the issuer of the last block continues from a random place: two blocks then overlap with a chance of
--- two times the block's size in 2^32 for each block that is still in use. No clock is read, and no guess is made at how much
--- was lost.
+-- A process that is not the issuer of the last block continues from a random place: two blocks then overlap with a
+-- chance of two times the block's size in 2^32 for each block that is still in use. No clock is read, and no guess is
+-- made at how much was lost.
 --
 -- KEYS[1] counter  string: a number that only grows while one server process keeps it; its callers use its low 32 bits
 -- KEYS[2] issuer   string: "<run_id>:<replid>" of the server process, and of its history, that issued the last block

@@ -1,13 +1,14 @@
 -- leave: takes a buyer off the waitlist, and hands over the units that this buyer alone kept from those behind.
 --
--- Why atomic: a release may be about to hand over a unit to this buyer. Whichever comes first wins, and the answer shows
--- which: a buyer who was answered "left" gets no order.
+-- Why atomic: a release may be about to hand over a unit to this buyer. Whichever comes first wins, and the answer
+-- shows which: a buyer who was answered "left" gets no order.
 --
--- The order id names one entry of the waitlist: run again after the buyer has joined anew, it does not end the new one. Each
--- run that finds no order takes a ticket, even if it finds no entry: once that ticket is in Postgres, a Redis that counts
--- fewer is known to be older than the leave.
+-- The order id names one entry of the waitlist: run again after the buyer has joined anew, it does not end the new one.
+-- Each run that finds no order takes a ticket, even if it finds no entry: once that ticket is in Postgres, a Redis that
+-- counts fewer is known to be older than the leave.
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] orders  stream of order events: v s k o n u q t
@@ -19,9 +20,9 @@
 -- ARGV[3] user        the buyer's id
 -- ARGV[4] order_id    of the order that the buyer waits for
 --
--- Returns a code; the ticket taken, or 0; and two arrays: the ids of the orders that were made for the buyers behind (at
--- most 100: if there are so many, more can be handed over), and the users who were taken off the waitlist because their
--- entry or slot can't be right.
+-- Returns a code; the ticket taken, or 0; and two arrays: the ids of the orders that were made for the buyers behind
+-- (at most 100: if there are so many, more can be handed over), and the users who were taken off the waitlist because
+-- their entry or slot can't be right.
 --   left        the buyer waits no longer
 --   absent      the buyer does not wait for this order, and has no slot that names it
 --   ordered     the buyer's slot names this order: it was handed over before; nothing changed
@@ -50,7 +51,8 @@ if not fields[1] then
   code = 'not-loaded'
   return { code, 0, {}, {} }
 end
-local stock, accepted, opens_ms, closes_ms = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4]), tonumber(fields[5])
+local stock, accepted = tonumber(fields[2]), tonumber(fields[3])
+local opens_ms, closes_ms = tonumber(fields[4]), tonumber(fields[5])
 local tickets = tonumber(fields[6] or '0')
 if not (stock and accepted and opens_ms and closes_ms and tickets) then
   return redis.error_reply('BADSALE leave: the sale hash lacks a number')

@@ -1,9 +1,10 @@
 -- load: puts a sale into Redis, unless it is there.
 --
--- Why atomic: a loader that finds the sale absent must not overwrite a sale that began in between; its stock is the truth,
--- and the loader's is older. All fields appear at once, so no admission ever sees a sale without its window.
+-- Why atomic: a loader that finds the sale absent must not overwrite a sale that began in between; its stock is the
+-- truth, and the loader's is older. All fields appear at once, so no admission ever sees a sale without its window.
 --
--- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--               waiting
 -- KEYS[2] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 --
 -- ARGV[1] stock         units left to sell

@@ -61,7 +61,7 @@ func badSales(good lua.SaleFields) map[string]lua.SaleFields {
 		"limit 0":          func(s *lua.SaleFields) { s.MaxQuantity = 0 },
 		"no state":         func(s *lua.SaleFields) { s.State = "" },
 		"unknown state":    func(s *lua.SaleFields) { s.State = "open" },
-		"people below 0":   func(s *lua.SaleFields) { s.Waitlist = -1 },
+		"waitlist below 0": func(s *lua.SaleFields) { s.Waitlist = -1 },
 		"version 0":        func(s *lua.SaleFields) { s.Version = 0 },
 		"inexact version":  func(s *lua.SaleFields) { s.Version = 1<<53 + 1 },
 		"negative version": func(s *lua.SaleFields) { s.Version = -1 },

@@ -1,7 +1,8 @@
 -- passed: checks whether everything that was in a stream at some instant is settled.
 --
--- Why atomic: "passed" proves that an order which is not in Postgres is not on its way there either. So trust, time and the
--- ends of the stream must be of one instant: a stream that its server has lost looks as empty as one that is settled.
+-- Why atomic: "passed" proves that an order which is not in Postgres is not on its way there either. So trust, time and
+-- the ends of the stream must be of one instant: a stream that its server has lost looks as empty as one that is
+-- settled.
 --
 -- KEYS[1] orders   stream of order events; what is settled is deleted from it
 -- KEYS[2] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified

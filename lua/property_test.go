@@ -77,7 +77,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"join 2":   m.stepJoin,
 		"leave":    m.stepLeave,
 		"hand":     m.stepHandOver,
-		"again":    m.stepAdmitAgain,
+		"again":    m.stepResubmit,
 		"load":     m.stepLoad,
 		"adjust":   m.stepAdjust,
 		"deliver":  m.stepDeliver,

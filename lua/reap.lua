@@ -1,10 +1,10 @@
 -- reap: removes a dead consumer from the group of a stream.
 --
--- Why atomic: removing a consumer destroys its pending entries, and with them accepted orders. That it has none, and that it
--- has no heartbeat, must be true at the instant of the removal.
+-- Why atomic: removing a consumer destroys its pending entries, and with them accepted orders. That it has none, and
+-- that it has no heartbeat, must be true at the instant of the removal.
 --
--- A worker must set its heartbeat before it first reads; else it can be reaped between the two (harmless: a consumer comes
--- back with its next read).
+-- A worker must set its heartbeat before it first reads; else it can be reaped between the two (harmless: a consumer
+-- comes back with its next read).
 --
 -- KEYS[1] orders     stream of order events
 -- KEYS[2] heartbeat  string that expires when its worker dies

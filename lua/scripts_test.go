@@ -55,7 +55,7 @@ func (s *scripter) EvalSha(_ context.Context, _ string, keys []string, args ...a
 	return redis.NewCmdResult(s.reply, nil)
 }
 
-// A server that has forgotten its scripts (restart, failover, SCRIPT FLUSH) is sent their text, and nobody notices.
+// A server that has forgotten its scripts (restart, failover, SCRIPT FLUSH) is sent their text, and no caller notices.
 func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(5)

@@ -1,13 +1,13 @@
--- settle: removes entries that Postgres has committed: acknowledges them, deletes them from the stream and frees the locks
--- under which they were persisted.
+-- settle: removes entries that Postgres has committed: acknowledges them, deletes them from the stream and frees the
+-- locks under which they were persisted.
 --
--- Why atomic: acknowledged but not deleted, an entry stays in memory for ever; deleted but not acknowledged, it stays in the
--- pending list with nothing to replay. A lock is freed only while it still has our token, and the comparison and the
--- deletion must be one step, or the next holder's lock is freed.
+-- Why atomic: acknowledged but not deleted, an entry stays in memory for ever; deleted but not acknowledged, it stays
+-- in the pending list with nothing to replay. A lock is freed only while it still has our token, and the comparison and
+-- the deletion must be one step, or the next holder's lock is freed.
 --
--- An entry is deleted only if this very call acknowledged it. After a group was lost and made anew, an entry that a slow
--- worker settles is undelivered again; deleting it would hide it from the group's own count (its lag becomes unknown), while
--- leaving it costs one more idempotent delivery. Run twice, the second run finds nothing to do.
+-- An entry is deleted only if this very call acknowledged it. After a group was lost and made anew, an entry that a
+-- slow worker settles is undelivered again; deleting it would hide it from the group's own count (its lag becomes
+-- unknown), while leaving it costs one more idempotent delivery. Run twice, the second run finds nothing to do.
 --
 -- KEYS[1] orders    stream of order events
 -- KEYS[+1] lock     one for each lock held, 0 to 1000 of them
@@ -20,8 +20,8 @@
 -- Returns the number of entries acknowledged now.
 -- Raises BADCALL if there is no entry, or its id is not one; nothing changes.
 --
--- Cost: O(entries + locks): one XACK for each entry, one XDEL, one MGET, one DEL. It needs no memory, so it works on a server
--- that is full.
+-- Cost: O(entries + locks): one XACK for each entry, one XDEL, one MGET, one DEL. It needs no memory, so it works on a
+-- server that is full.
 
 local orders = KEYS[1]
 local group, token = ARGV[1], ARGV[2]

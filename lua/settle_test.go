@@ -81,7 +81,7 @@ func TestSettleAcknowledgesDeletesAndUnlocks(t *testing.T) {
 	})
 }
 
-// A worker may settle what another consumer claimed meanwhile: the order is in Postgres, whoever says so.
+// A worker may settle what another consumer claimed meanwhile: the order is in Postgres, whichever worker settles it.
 func TestSettleOfWhatAnotherConsumerClaimed(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(1)

@@ -1,16 +1,19 @@
--- verify: reports whether a partition's state was verified under the server process that has it, and carries it from one
--- step of a verification to the next.
+-- verify: reports whether a partition's state was verified under the server process that has it, and carries it from
+-- one step of a verification to the next.
 --
--- Why atomic: a restart, a failover, a restored file or a flush puts another state, or another process, under the same keys.
--- No verification may go on from what it read before, so each step names the process and the verification that it follows,
--- and is taken only if both are still there. Of two verifications at once the later one wins, and the earlier one is refused.
+-- Why atomic: a restart, a failover, a restored file or a flush puts another state, or another process, under the same
+-- keys. No verification may go on from what it read before, so each step names the process and the verification that it
+-- follows, and is taken only if both are still there. Of two verifications at once the later one wins, and the earlier
+-- one is refused.
 --
--- Only the installation that a partition belongs to may verify it: another database has none of this state, and would find
--- nothing wrong with any. A partition that belongs to no installation is taken by the first verification that begins.
+-- Only the installation that a partition belongs to may verify it: another database has none of this state, and would
+-- find nothing wrong with any. A partition that belongs to no installation is taken by the first verification that
+-- begins.
 --
--- A server is "<run_id>:<replid>": the process, and the history of its data. A process that followed another one and was made
--- a primary again may have less than before, under the same run_id; each of the two changes gives it another replication id.
--- So does the first replica that connects, and the last one being gone for long: verifying once more costs a moment.
+-- A server is "<run_id>:<replid>": the process, and the history of its data. A process that followed another one and
+-- was made a primary again may have less than before, under the same run_id; each of the two changes gives it another
+-- replication id. So does the first replica that connects, and the last one being gone for long: verifying once more
+-- costs a moment.
 --
 -- KEYS[1] trusted  "<server>" verified; "reopening:<server>" verified, and open for lost accepts only;
 --                  "verifying:<server>:<token>" being verified; anything else, or nothing: not verified

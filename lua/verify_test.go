@@ -62,9 +62,10 @@ func TestTheLaterVerificationWins(t *testing.T) {
 func TestNothingElseIsTrusted(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
-	runID := f.do("GET", f.saleKeys.Trusted).(string)
+	runID, zeros := f.do("GET", f.saleKeys.Trusted).(string), strings.Repeat("0", 40)
 	for _, value := range []string{
-		"", strings.Repeat("0", 40), runID[:80], runID + "0", runID[:40], runID[:41] + strings.Repeat("0", 40), strings.Repeat("0", 40) + runID[40:], "verifying:" + runID + ":one", "reopening:" + strings.Repeat("0", 40), "trusted",
+		"", zeros, runID[:80], runID + "0", runID[:40], runID[:41] + zeros, zeros + runID[40:],
+		"verifying:" + runID + ":one", "reopening:" + zeros, "trusted",
 	} {
 		f.do("SET", f.saleKeys.Trusted, value)
 		same(t, "look at "+value, f.look(), lua.Untrusted)
@@ -78,21 +79,21 @@ func TestNothingElseIsTrusted(t *testing.T) {
 	// Half open: lost accepts only.
 	f.do("SET", f.saleKeys.Trusted, "reopening:"+runID)
 	f.refusedEverywhere("half open", false)
-	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
-	if err != nil || again.Outcomes[0].Code != lua.AdmitAccepted {
-		t.Errorf("a lost accept: got %+v, %v", again, err)
+	resubmitted, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
+	if err != nil || resubmitted.Outcomes[0].Code != lua.AdmitAccepted {
+		t.Errorf("a lost accept: got %+v, %v", resubmitted, err)
 	}
 }
 
 // refusedEverywhere tries all that must not be done without trust, and sees that nothing changes.
-func (f *fixture) refusedEverywhere(what string, againToo bool) {
+func (f *fixture) refusedEverywhere(what string, resubmitToo bool) {
 	f.Helper()
 	f.unchanged(what, func() {
 		same(f, what+": admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitUntrusted})
-		if againToo {
+		if resubmitToo {
 			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 			if err != nil || reply.Outcomes[0].Code != lua.AdmitUntrusted {
-				f.Fatalf("%s: admit again: got %+v, %v", what, reply, err)
+				f.Fatalf("%s: resubmit: got %+v, %v", what, reply, err)
 			}
 		}
 		if _, err := release(f, "ann", orderID(1)); !errors.Is(err, lua.ErrUntrusted) {
@@ -104,7 +105,7 @@ func (f *fixture) refusedEverywhere(what string, againToo bool) {
 	})
 }
 
-// A restart changes nothing of the keys, and yet the state counts as unverified: another process holds it.
+// A restart changes nothing of the keys, and yet the state counts as unverified: it is another process.
 func TestARestartedServerIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -126,8 +127,8 @@ func TestARestartedServerIsNotTrusted(t *testing.T) {
 	f.refusedEverywhere("restarted", true)
 }
 
-// An accept that was made in time is taken back whatever became of the sale, as long as there are units, and no more.
-func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
+// An accept that was made in time is accepted again whatever the state of the sale, as long as there are units, and no more.
+func TestResubmittedAcceptsNeedUnitsOnly(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(5)
 	sale.State, sale.MaxQuantity, sale.ClosesMS = "closed", 1, f.nowMS()-1
@@ -188,7 +189,7 @@ func TestInstallReplacesASaleWhole(t *testing.T) {
 	same(t, "sale after that", f.hash(f.saleKeys.Sale), want)
 
 	install(0, lua.InstallInstalled)
-	same(t, "nobody left", len(f.hash(f.saleKeys.Buyers)), 0)
+	same(t, "buyers left", len(f.hash(f.saleKeys.Buyers)), 0)
 }
 
 func TestVerifyRefusesBadArguments(t *testing.T) {
@@ -223,7 +224,7 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 	}
 }
 
-// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin makes a partition anybody's.
+// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin takes a partition without owner.
 func TestAForeignVerificationChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	theirs := f.verify()
@@ -238,7 +239,7 @@ func TestAForeignVerificationChangesNothing(t *testing.T) {
 	}
 	same(t, "its owner's look", f.look(), lua.Trusted)
 	f.do("DEL", theirs.Installation)
-	same(t, "look at what nobody owns", f.look(), lua.Untrusted)
+	same(t, "look at a partition without owner", f.look(), lua.Untrusted)
 	for _, step := range []verifyStep{lua.Reopen, lua.FinishVerify} {
 		if _, err := step(f.ctx, f.rdb, theirs, "test"); err != nil {
 			t.Fatal(err)

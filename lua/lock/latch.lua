@@ -1,9 +1,10 @@
 -- latch: makes a latch, counts a party in, returns how many are missing, and lets a caller wait.
 --
--- Why atomic: the last party opens the latch and wakes all waiters; one that joins them in between would never be woken. And
--- a latch is made by the first caller, once.
+-- Why atomic: the last party opens the latch and wakes all waiters; one that joins them in between would never be
+-- woken. And a latch is made by the first caller, once.
 --
--- The latch is a set of the parties that have arrived, not a number: a party that is counted twice, by a retry, counts once.
+-- The latch is a set of the parties that have arrived, not a number: a party that is counted twice, by a retry, counts
+-- once.
 --
 -- KEYS[1] latch   hash: "count", and one field "p:<party>" for each that has arrived; expires
 -- KEYS[2] queue   set of waiters, "<hold> <channel>"; expires with the latch
@@ -36,7 +37,7 @@ if not made and (party ~= '' or hold ~= '') then
 end
 if party ~= '' then
   local arrived = redis.call('HEXISTS', latch, 'p:' .. party) == 1
-  if not arrived and redis.call('HLEN', latch) <= tonumber(count) then -- an open latch needs nobody
+  if not arrived and redis.call('HLEN', latch) <= tonumber(count) then -- an open latch needs no more
     redis.call('HSET', latch, 'p:' .. party, '1')
   end
 end

@@ -1,13 +1,13 @@
 -- release: ends one hold of a mutex, or leaves its queue; a lock that becomes free is handed over to the first waiter.
 --
--- Why atomic: between comparing and freeing, a lease can end and another holder begin, whose lock would be freed. And the
--- lock is handed over in the same instant: were it freed first, a newcomer could overtake, and all waiters would have to be
--- woken to compete for it.
+-- Why atomic: between comparing and freeing, a lease can end and another holder begin, whose lock would be freed. And
+-- the lock is handed over in the same instant: were it freed first, a newcomer could overtake, and all waiters would
+-- have to be woken to compete for it.
 --
--- A free lock keeps its fence until its lease would have ended, so that the next fence is higher even if the clock is set
--- back meanwhile; and its last hold, so that a retry of this call gets the answer of the first run. After a hand-over a lock
--- is kept for 1000 ms for the new holder, which is sent "<hold> <fence>" and may begin without another call (lock/wait.go
--- describes when).
+-- A free lock keeps its fence until its lease would have ended, so that the next fence is higher even if the clock is
+-- set back meanwhile; and its last hold, so that a retry of this call gets the answer of the first run. After a
+-- hand-over a lock is kept for 1000 ms for the new holder, which is sent "<hold> <fence>" and may begin without another
+-- call (lock/wait.go describes when).
 --
 -- KEYS[1] lock    string, see acquire.lua
 -- KEYS[2] queue   sorted set of waiters
@@ -18,13 +18,13 @@
 -- ARGV[3] flags    letters: "c" a node of a cluster, which can't see whether a subscriber is alive
 --
 -- Returns a code:
---   freed     the hold was the owner's last, the lock is free or handed over; or it was so by an earlier run, and no other
---             caller took it since
+--   freed     the hold was the owner's last, the lock is free or handed over; or it was so by an earlier run, and no
+--             other caller took it since
 --   kept      the owner holds the lock by other entries; this one has ended, now or in an earlier run
 --   not-held  this hold does not have the lock; nothing changed but the queue
 --
--- Cost: O(1); O(log waiters) where others wait. On a server that is full a lock without waiters is deleted, and its fence
--- forgotten.
+-- Cost: O(1); O(log waiters) where others wait. On a server that is full a lock without waiters is deleted, and its
+-- fence forgotten.
 
 local lock, queue = KEYS[1], KEYS[2]
 local who, channel, flags = ARGV[1], ARGV[2] or '', ARGV[3] or ''

@@ -2,9 +2,9 @@
 --
 -- Why atomic: whether the tick is free, and how much of it is left, must still be true when it is taken.
 --
--- The key lives until the job is due again. A node whose timer fires a little early may take the tick within early_ms of
--- that, else a single node would miss every second tick. What it took early is added to the next tick, so the job's average
--- pace is never above one run per tick, however many nodes call.
+-- The key lives until the job is due again. A node whose timer fires a little early may take the tick within early_ms
+-- of that, else a single node would miss every second tick. What it took early is added to the next tick, so the job's
+-- average pace is never above one run per tick, however many nodes call.
 --
 -- KEYS[1] job       string with the token of the run that has the tick; expires when the next is due
 --

@@ -1,14 +1,16 @@
--- share: takes shares of a synchronizer that several may hold at once (readers and writers, permits), claims them after a
--- hand-over, or joins its queue.
+-- share: takes shares of a synchronizer that several may hold at once (readers and writers, permits), claims them after
+-- a hand-over, or joins its queue.
 --
--- Why atomic: whether a share is free depends on all the others and on the waiters, and must still be true when it is taken.
+-- Why atomic: whether a share is free depends on all the others and on the waiters, and must still be true when it is
+-- taken.
 --
 -- Each holder is a member of one sorted set, scored by the end of its lease: "r <hold>" reads, "w <hold>" writes,
 -- "p <hold> <n>" is a permit. Waiters form a queue without overtaking: so a writer gets its turn although readers keep
 -- coming. After a hand-over a share is kept for 1000 ms for the new holder, and its end has half a ms more until it is
--- claimed. A queue that nothing joins for 180000 ms is gone.
+-- claimed. A queue that no waiter calls for 180000 ms is gone.
 --
--- KEYS[1] shares  sorted set of holders, by the end of the lease in ms of the server's clock; expires with the last lease
+-- KEYS[1] shares  sorted set of holders, by the end of the lease in ms of the server's clock; expires with the last
+--                 lease
 -- KEYS[2] queue   sorted set of waiters, "<kind> <amount> <limit> <hold> <channel>", by the time of arrival in µs
 -- KEYS[3] fence   string: the last writer's fence; expires with its lease
 --
@@ -21,8 +23,8 @@
 -- ARGV[7] flags    letters: "a" we may be in the queue already; "c" a node of a cluster, which can't see whether a
 --                  subscriber is alive
 --
--- Returns a string of 16 digits when the shares are ours: a writer's fence, and zeros for all others; else 0, or for a waiter
--- an array: how many wait, and in how many ms the first of the leases ends unless it is renewed.
+-- Returns a string of 16 digits when the shares are ours: a writer's fence, and zeros for all others; else 0, or for a
+-- waiter an array: how many wait, and in how many ms the first of the leases ends unless it is renewed.
 --
 -- Cost: O(log holders + amount), and that much for each waiter that is handed a share on the way.
 
@@ -81,7 +83,8 @@ while head[1] and head[1] ~= me do
   local free = fits(k, n, most)
   -- After a second a waiter is checked for being alive, or a dead one would block all others.
   if free or now_us - head[2] > 1000000 then
-    local receivers = redis.pcall('PUBLISH', there, whom) -- pcall: the user may lack the right to publish; then waiters poll
+    -- pcall: the user may lack the right to publish; then waiters poll
+    local receivers = redis.pcall('PUBLISH', there, whom)
     local alive = type(receivers) == 'number' and receivers > 0 or cluster
     if alive and not free then
       break

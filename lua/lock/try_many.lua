@@ -1,8 +1,8 @@
 -- try_many: takes each of a batch of locks that is free, and leaves those that are not; or takes all of them or none.
 --
--- Why atomic: a retry after a lost reply must find the locks of its first run and report them as held. That is a lookup and
--- a decision for each key, between which no other call may come. All or none needs the whole batch to be one step. (Best
--- effort would not; it is one script because one round trip per lock costs a quarter of a worker's throughput.)
+-- Why atomic: a retry after a lost reply must find the locks of its first run and report them as held. That is a lookup
+-- and a decision for each key, between which no other call may come. All or none needs the whole batch to be one step.
+-- (Best effort would not; it is one script because one round trip per lock costs a quarter of a worker's throughput.)
 --
 -- KEYS[+1] lock    one for each lock, 1 to 1000 of them; a string with its holder's token, which expires
 --
@@ -10,8 +10,8 @@
 -- ARGV[2] ttl_ms  lease in ms, counted from the first run
 -- ARGV[3] all     1: take all or none; 0: as many as are free
 --
--- Returns an array of the indexes, from 1 on, of those locks that another holds: usually none, which is a short reply. With
--- all, and one of them busy, nothing is held.
+-- Returns an array of the indexes, from 1 on, of those locks that another holds: usually none, which is a short reply.
+-- With all, and one of them busy, nothing is held.
 -- Raises OOM on a server that is full, before anything is taken.
 --
 -- Cost: O(locks): one SET for each, and one GET for each that is busy. With all, and one of them busy, one DEL more.

@@ -1,7 +1,7 @@
 -- unlock_many: frees those of a batch of locks that are still held under our token.
 --
--- Why atomic: between comparing and deleting, a lease can end and another holder begin; the deletion would then free a lock
--- that is not ours.
+-- Why atomic: between comparing and deleting, a lease can end and another holder begin; the deletion would then free a
+-- lock that is not ours.
 --
 -- KEYS[+1] lock   one for each lock, 1 to 1000 of them; a string with its holder's token
 --

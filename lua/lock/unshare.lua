@@ -17,8 +17,8 @@
 --   freed     the shares were held and are free now, or handed over
 --   not-held  they were not held: their lease had ended, or an earlier run gave them back
 --
--- Cost: O(log holders + amount), and that much for each waiter that is handed a share. On a server that is full nothing is
--- handed over; waiters take it themselves.
+-- Cost: O(log holders + amount), and that much for each waiter that is handed a share. On a server that is full nothing
+-- is handed over; waiters take it themselves.
 
 local shares, queue = KEYS[1], KEYS[2]
 local kind, amount, limit, hold, channel, flags = unpack(ARGV)
@@ -52,7 +52,8 @@ while head do
     break
   end
   redis.call('ZREM', queue, head)
-  local receivers = redis.pcall('PUBLISH', there, whom) -- pcall: the user may lack the right to publish; then waiters poll
+  -- pcall: the user may lack the right to publish; then waiters poll
+  local receivers = redis.pcall('PUBLISH', there, whom)
   if type(receivers) == 'number' and receivers > 0 or string.find(flags, 'c', 1, true) then
     local ends = string.format('%.0f', now_ms + 1000) .. '.5' -- not claimed yet, see share.lua
     local names = {}
