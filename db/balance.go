@@ -22,8 +22,9 @@ const balanceReleasesQuery = `
 select order_id::text, user_id, quantity, partition from releases
 where sale_id = $1 and applied_at is null limit $2`
 
-// Balance returns what Postgres counts of a sale, with up to the given number of its releases that are not applied, all of it
-// at one instant. Known are those of the given orders that have a row, in any status. No lock is taken. Errors: KindNotFound.
+// Balance returns what Postgres counts of a sale, with up to the given number of its releases that are not applied, all
+// of it at one instant. Known are those of the given orders that have a row, in any status. No lock is taken. Errors:
+// KindNotFound.
 func (s *Store) Balance(ctx context.Context, saleID string, orderIDs []string, releases int) (pipeline.Balance, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()

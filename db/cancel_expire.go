@@ -28,8 +28,8 @@ with ended as (
 	returning *
 )` + releaseEnded
 
-// CancelOrder cancels a buyer's order, if its status allows that, and owes its units to Redis in the same transaction. It
-// returns the order as it is now, and whether this call changed it. Calling it again changes nothing. Errors:
+// CancelOrder cancels a buyer's order, if its status allows that, and owes its units to Redis in the same transaction.
+// It returns the order as it is now, and whether this call changed it. Calling it again changes nothing. Errors:
 // KindNotFound (there is no such order, or it is another buyer's), KindUnavailable.
 func (s *Store) CancelOrder(ctx context.Context, saleID, orderID, userID string) (pipeline.Order, bool, error) {
 	before, err := s.Order(ctx, saleID, orderID)
@@ -53,8 +53,11 @@ with ended as (
 	select $4::text, 'cancel', sale_id, jsonb_build_object('order_id', id, 'reason', $5::text) from ended
 )` + releaseEnded
 
-// CancelOrderAs is CancelOrder for an operator, whose name and reason go to the audit log. The order may be any buyer's.
-func (s *Store) CancelOrderAs(ctx context.Context, saleID, orderID, actor, reason string) (pipeline.Order, bool, error) {
+// CancelOrderAs is CancelOrder for an operator, whose name and reason go to the audit log. The order may be any
+// buyer's.
+func (s *Store) CancelOrderAs(
+	ctx context.Context, saleID, orderID, actor, reason string,
+) (pipeline.Order, bool, error) {
 	before, err := s.Order(ctx, saleID, orderID)
 	if err != nil {
 		return pipeline.Order{}, false, err
@@ -63,7 +66,9 @@ func (s *Store) CancelOrderAs(ctx context.Context, saleID, orderID, actor, reaso
 }
 
 // cancelOrder runs one of the statements above, with args after those that name the order.
-func (s *Store) cancelOrder(ctx context.Context, o *pipeline.Order, query string, args ...any) (pipeline.Order, bool, error) {
+func (s *Store) cancelOrder(
+	ctx context.Context, o *pipeline.Order, query string, args ...any,
+) (pipeline.Order, bool, error) {
 	args = append([]any{o.SaleID, o.ID, statuses(pipeline.StatusCancelled.Before())}, args...)
 	ended, err := s.endOrders(ctx, query, args...)
 	if err != nil {
@@ -76,8 +81,8 @@ func (s *Store) cancelOrder(ctx context.Context, o *pipeline.Order, query string
 	return after, false, err
 }
 
-// expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left to
-// it; what it leaves is due again.
+// expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left
+// to it; what it leaves is due again.
 const expireQuery = `
 with due as (
 	select sale_id, id from orders
@@ -92,8 +97,9 @@ with due as (
 	returning o.*
 )` + releaseEnded
 
-// ExpireOrders expires up to limit orders that were to be paid by now, those that are longest overdue first, and owes their
-// units to Redis in the same transaction. It returns them. Any number of calls may run at once: no order is expired twice.
+// ExpireOrders expires up to limit orders that were to be paid by now, those that are longest overdue first, and owes
+// their units to Redis in the same transaction. It returns them. Any number of calls may run at once: no order is
+// expired twice.
 func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, error) {
 	return s.endOrders(ctx, expireQuery, limit, statuses(pipeline.StatusExpired.Before()))
 }

@@ -105,8 +105,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Many expiries and cancellations of the same orders at once, with persists of the same sale between: each order ends once,
-// and is owed once.
+// Many expiries and cancellations of the same orders at once, with persists of the same sale between: each order ends
+// once, and is owed once.
 func TestEndingsRace(t *testing.T) {
 	f := setup(t)
 	const n = 300

@@ -15,8 +15,9 @@ insert into dead_letters (partition, entry_id, sale_id, order_id, payload, reaso
 values ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)
 on conflict do nothing`
 
-// rejectQuery writes the row of an accept that can't stand: every accept ends as exactly one row. An order that has a row
-// already keeps it. A number that is taken is left out: the letter has it. Nothing is written for a sale that Postgres lacks.
+// rejectQuery writes the row of an accept that can't stand: every accept ends as exactly one row. An order that has a
+// row already keeps it. A number that is taken is left out: the letter has it. Nothing is written for a sale that
+// Postgres lacks.
 const rejectQuery = `
 insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, reason, closed_at)
 select s.id, $2::text::uuid, case when exists (select 1 from orders where number = $3) then null else $3::bigint end,
@@ -41,8 +42,8 @@ insert into watermarks as w (sale_id, partition, seq)
 select id, $2, $3 from sales where id = $1
 on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.seq), updated_at = now()`
 
-// BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be read,
-// the rejected order and the release of what it took. Doing it again changes nothing.
+// BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be
+// read, the rejected order and the release of what it took. Doing it again changes nothing.
 //
 // Errors: KindData when Postgres refuses the event's own values: then bury it without the event; KindUnavailable.
 func (s *Store) BuryEvent(ctx context.Context, letter pipeline.DeadLetter, event *pipeline.Event) error {

@@ -41,16 +41,17 @@ func (s *Store) BeginReplay(
 	return storedID, storedAs, nil
 }
 
-// EndReplay deletes the request of a replay that made no order. The order id stays for the next one: should the first call
-// reach Redis late after all, the two are still one order.
+// EndReplay deletes the request of a replay that made no order. The order id stays for the next one: should the first
+// call reach Redis late after all, the two are still one order.
 func (s *Store) EndReplay(ctx context.Context, id int64) error {
 	const query = `update dead_letters set replay_as = null where id = $1 and resolved_at is null`
 	_, err := s.exec(ctx, "end a replay", query, id)
 	return err
 }
 
-// ResolveLetter resolves a letter and writes the line of the audit log, in one statement. A letter whose replay has no known
-// outcome can't be discarded: its order may stand. Errors: KindNotFound, KindConflict, KindData (a text that Postgres refuses).
+// ResolveLetter resolves a letter and writes the line of the audit log, in one statement. A letter whose replay has no
+// known outcome can't be discarded: its order may stand. Errors: KindNotFound, KindConflict, KindData (a text that
+// Postgres refuses).
 func (s *Store) ResolveLetter(ctx context.Context, id int64, how pipeline.LetterResolution) (time.Time, error) {
 	detail, err := resolutionDetail(id, how)
 	if err != nil {
@@ -68,7 +69,8 @@ func (s *Store) ResolveLetter(ctx context.Context, id int64, how pipeline.Letter
 			select $5, $6, nullif($7, ''), $8::text::jsonb from resolved
 		)
 		select resolved_at from resolved`,
-		id, how.Resolution, how.Note, optionalText(how.OrderID), how.Actor, resolutionAction(how.Resolution), how.SaleID, detail)
+		id, how.Resolution, how.Note, optionalText(how.OrderID),
+		how.Actor, resolutionAction(how.Resolution), how.SaleID, detail)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, s.whyUnresolvable(ctx, id)
 	}

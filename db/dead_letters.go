@@ -20,13 +20,15 @@ select ` + letterColumns + ` from dead_letters
 where resolved_at is null and id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
 order by id limit $4`
 
-// allLettersQuery relies on dead_letters_pkey. A filter that few letters match reads on to the end: an operator may wait.
+// allLettersQuery relies on dead_letters_pkey. A filter that few letters match reads on to the end: an operator may
+// wait.
 const allLettersQuery = `
 select ` + letterColumns + ` from dead_letters
 where id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
 order by id limit $4`
 
-// Letters returns dead letters in the order of their ids, the newest last, at most pipeline.MaxLetters, without payloads.
+// Letters returns dead letters in the order of their ids, the newest last, at most pipeline.MaxLetters, without
+// payloads.
 func (s *Store) Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error) {
 	if filter.Limit <= 0 || filter.Limit > pipeline.MaxLetters {
 		filter.Limit = pipeline.MaxLetters
@@ -40,8 +42,8 @@ func (s *Store) Letters(ctx context.Context, filter pipeline.LettersFilter) ([]p
 		filter.After, letterText(filter.SaleID), letterText(filter.Reason), filter.Limit)
 }
 
-// WaitingLetters counts the dead letters that no operator has resolved. It relies on dead_letters_unresolved_idx, which is as
-// small as their number.
+// WaitingLetters counts the dead letters that no operator has resolved. It relies on dead_letters_unresolved_idx, which
+// is as small as their number.
 func (s *Store) WaitingLetters(ctx context.Context) (int64, error) {
 	const query = `select count(*) from dead_letters where resolved_at is null`
 	return queryValue[int64](ctx, s, "unresolved dead letters", query)

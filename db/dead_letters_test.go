@@ -179,8 +179,8 @@ func TestLetterIsShownWhole(t *testing.T) {
 	wantKind(t, err, pipeline.KindNotFound)
 }
 
-// What is stored before a replay's call is kept by every other try; once it is known that there is no order, the next may ask
-// for something else, under the same order id.
+// What is stored before a replay's call is kept by every other try; once it is known that there is no order, the next
+// may ask for something else, under the same order id.
 func TestReplayIsBegunOnce(t *testing.T) {
 	f := setup(t)
 	id := f.letter(1, "drop-1", "refused")

@@ -13,8 +13,8 @@ import (
 
 // endpointColumns leave out the secret. The backlog is the distance in positions: right but for gaps, and read at once.
 const endpointColumns = `e.id, e.url, e.types, e.created_at, e.disabled_at, e.disabled_reason,
-	greatest(0, coalesce((select max(position) from outbox), 0) - e.cursor), e.failing_since, e.attempts, e.next_attempt_at,
-	e.last_error, e.delivered_at, e.missed`
+	greatest(0, coalesce((select max(position) from outbox), 0) - e.cursor), e.failing_since, e.attempts,
+	e.next_attempt_at, e.last_error, e.delivered_at, e.missed`
 
 // Endpoints returns all endpoints without their secrets, by id. There are at most webhook.MaxEndpoints.
 func (s *Store) Endpoints(ctx context.Context) ([]webhook.Endpoint, error) {
@@ -31,8 +31,8 @@ func (s *Store) Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error
 	return e, endpointError(err, id)
 }
 
-// AddEndpoint registers an endpoint: it receives what is committed from about now on. Errors: KindConflict when its URL is
-// registered already, or when there are webhook.MaxEndpoints.
+// AddEndpoint registers an endpoint: it receives what is committed from about now on. Errors: KindConflict when its URL
+// is registered already, or when there are webhook.MaxEndpoints.
 func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, types []string) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
@@ -80,8 +80,8 @@ func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, type
 	return e, wrap(err, "add an endpoint")
 }
 
-// The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it changes
-// anything.
+// The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it
+// changes anything.
 const (
 	enableQuery = `
 with e as (
@@ -116,8 +116,8 @@ with e as (delete from endpoints where id = $1 returning *), logged as (
 select count(*) from e`
 )
 
-// EnableEndpoint resumes deliveries to a disabled endpoint where they stopped, or after the event that is next for it. An
-// enabled endpoint stays as it is. Errors: KindNotFound.
+// EnableEndpoint resumes deliveries to a disabled endpoint where they stopped, or after the event that is next for it.
+// An enabled endpoint stays as it is. Errors: KindNotFound.
 func (s *Store) EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (webhook.Endpoint, error) {
 	return s.changeEndpoint(ctx, enableQuery, id, actor, skipNext)
 }

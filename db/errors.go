@@ -41,9 +41,9 @@ var violations = map[string]string{
 	"endpoints_url_bounds":        "the URL is empty or too long",
 }
 
-// wrap turns an error of pgx into a pipeline.Error; nil stays nil and a pipeline.Error stays what it is. Only a refusal of the
-// values themselves is KindData. All the rest (no connection, no time, no space, a lock that was
-// not granted, a schema that is not there yet) may pass by itself or by an operator's help: KindUnavailable.
+// wrap turns an error of pgx into a pipeline.Error; nil stays nil and a pipeline.Error stays what it is. Only a refusal
+// of the values themselves is KindData. All the rest (no connection, no time, no space, a lock that was not granted, a
+// schema that is not there yet) may pass by itself or by an operator's help: KindUnavailable.
 func wrap(err error, what string) error {
 	if err == nil || pipeline.KindOf(err) != "" {
 		return err

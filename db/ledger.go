@@ -30,10 +30,10 @@ select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(
 from unnest($2::text[]) as i (id)
 cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
 
-// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. Each live order and each
-// release that is not applied goes to its callback as it arrives, so that a million of them need no memory here; a nil
-// callback leaves them out. inFlight are the ids of orders that the caller saw in the stream: those that have a row come back
-// as Known. No lock is taken, and writers do not wait.
+// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. Each live order and
+// each release that is not applied goes to its callback as it arrives, so that a million of them need no memory here; a
+// nil callback leaves them out. inFlight are the ids of orders that the caller saw in the stream: those that have a row
+// come back as Known. No lock is taken, and writers do not wait.
 //
 // Errors: KindNotFound for an unknown sale; an error of a callback ends the reading and is returned as it is.
 func (s *Store) Ledger(
@@ -88,7 +88,8 @@ func (r *ledgerReader) sale(ctx context.Context) error {
 
 func (r *ledgerReader) statuses(ctx context.Context) error {
 	rows, err := r.tx.Query(ctx, `
-		select status, partition, count(*), sum(quantity) from orders where sale_id = $1 group by status, partition`, r.saleID)
+		select status, partition, count(*), sum(quantity) from orders
+		where sale_id = $1 group by status, partition`, r.saleID)
 	if err != nil {
 		return err
 	}

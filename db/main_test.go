@@ -90,8 +90,8 @@ func one[T any](f *fixture, query string, args ...any) T {
 	return value
 }
 
-// state is everything in the tables that the pipeline writes, down to which transaction wrote each row (xmin): two equal
-// states mean that not even an update without effect happened in between.
+// state is everything in the tables that the pipeline writes, down to which transaction wrote each row (xmin): two
+// equal states mean that not even an update without effect happened in between.
 func (f *fixture) state() string {
 	f.Helper()
 	all := ""

@@ -29,9 +29,9 @@ const (
 	migrateLockTimeout = "5s"
 )
 
-// Migrate brings a database to the schema of this build. Doing it again changes nothing, and of two runs at once one waits
-// for the other. The url must reach Postgres itself, not a pooler: the lock between runs belongs to a session. There is no
-// way back: no tool drops a table that holds orders.
+// Migrate brings a database to the schema of this build. Doing it again changes nothing, and of two runs at once one
+// waits for the other. The url must reach Postgres itself, not a pooler: the lock between runs belongs to a session.
+// There is no way back: no tool drops a table that holds orders.
 func Migrate(ctx context.Context, url string) error {
 	ctx, cancel := deadline(ctx, migrateTimeout)
 	defer cancel()

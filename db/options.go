@@ -62,7 +62,8 @@ func (o Options) validate() error {
 	case o.MaxConns < 1 || o.MaxConns > maxConnsLimit:
 		return pipeline.Errorf(pipeline.KindInvalid, "database connections %d: use 1 to %d", o.MaxConns, maxConnsLimit)
 	case o.LockTimeout < time.Millisecond || o.LockTimeout >= o.StatementTimeout:
-		return pipeline.Errorf(pipeline.KindInvalid, "lock timeout %s: use 1ms or more, and less than the statement timeout %s",
+		return pipeline.Errorf(pipeline.KindInvalid,
+			"lock timeout %s: use 1ms or more, and less than the statement timeout %s",
 			o.LockTimeout, o.StatementTimeout)
 	case o.IdleTimeout < time.Millisecond:
 		return pipeline.Errorf(pipeline.KindInvalid, "idle timeout %s: use 1ms or more", o.IdleTimeout)

@@ -11,14 +11,14 @@ import (
 	"sluice/pipeline"
 )
 
-const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, status, reason, partition, sequence, accepted_at,
-	persisted_at, pay_by, paid_at, closed_at, version`
+const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, status, reason, partition, sequence,
+	accepted_at, persisted_at, pay_by, paid_at, closed_at, version`
 
 // orderQuery relies on orders_pkey.
 const orderQuery = `select ` + orderColumns + ` from orders where sale_id = $1 and id = $2::text::uuid`
 
-// latestOrderQuery reads two indexes, orders_live_buyer_key and orders_closed_buyer_idx, so that neither needs both kinds
-// of orders.
+// latestOrderQuery reads two indexes, orders_live_buyer_key and orders_closed_buyer_idx, so that neither needs both
+// kinds of orders.
 const latestOrderQuery = `
 select ` + orderColumns + ` from (
 	(select o.*, true as live from orders o

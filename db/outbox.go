@@ -10,8 +10,8 @@ import (
 	"sluice/webhook"
 )
 
-// SequenceEvents gives positions to up to limit committed events and returns how many got one; 0 also when another process
-// is doing it (00010_outbox.sql describes how).
+// SequenceEvents gives positions to up to limit committed events and returns how many got one; 0 also when another
+// process is doing it (00010_outbox.sql describes how).
 func (s *Store) SequenceEvents(ctx context.Context, limit int) (int, error) {
 	return queryValue[int](ctx, s, "sequence events", `select sequence_outbox($1)`, limit)
 }
@@ -24,8 +24,8 @@ from outbox
 where position > $1
 order by position limit $3`
 
-// NextEvents returns up to limit events after a position, in the order of positions. Those of a type that is not among types,
-// unless that is empty, come without data.
+// NextEvents returns up to limit events after a position, in the order of positions. Those of a type that is not among
+// types, unless that is empty, come without data.
 func (s *Store) NextEvents(ctx context.Context, after int64, types []string, limit int) ([]webhook.Event, error) {
 	return queryAll(ctx, s, "next events", func(row pgx.CollectableRow) (webhook.Event, error) {
 		var e webhook.Event
@@ -53,7 +53,8 @@ from due
 where e.id = due.id
 returning e.id, e.url, e.secret, e.types, e.attempts, e.cursor`
 
-// ClaimEndpoints claims up to limit endpoints that have events to receive, are due and not claimed, for the time of a lease.
+// ClaimEndpoints claims up to limit endpoints that have events to receive, are due and not claimed, for the time of a
+// lease.
 func (s *Store) ClaimEndpoints(ctx context.Context, limit int, lease time.Duration) ([]webhook.Claim, error) {
 	token := uuid.NewString()
 	return queryAll(ctx, s, "claim endpoints", func(row pgx.CollectableRow) (webhook.Claim, error) {
@@ -75,15 +76,16 @@ update endpoints set cursor = greatest(cursor, $3),
 where id = $1 and lease = $2::text::uuid
 returning disabled_at is null`
 
-// Advance records what was delivered, and prolongs the claim or ends it. It returns false when the claim is lost, and when
-// the endpoint was disabled or removed.
+// Advance records what was delivered, and prolongs the claim or ends it. It returns false when the claim is lost, and
+// when the endpoint was disabled or removed.
 func (s *Store) Advance(ctx context.Context, c *webhook.Claim, p webhook.Progress) (bool, error) {
 	kept, err := queryAll(ctx, s, "record deliveries", pgx.RowTo[bool], advanceQuery,
 		c.ID, c.Lease, p.Cursor, p.Delivered, p.Lease)
 	return len(kept) == 1 && kept[0], err
 }
 
-// failQuery records a failure on condition of the lease, and disables an endpoint that is gone or has failed for too long.
+// failQuery records a failure on condition of the lease, and disables an endpoint that is gone or has failed for too
+// long.
 const failQuery = `
 with claimed as (
 	select id, case when $4 then now() else coalesce(failing_since, now()) end as since, disabled_at is null as enabled
@@ -107,8 +109,8 @@ from judged j
 where e.id = j.id
 returning j.reason`
 
-// Fail records what was delivered and then a failure, and ends the claim. It returns why the endpoint is disabled now, if
-// this call disabled it. Nothing happens when the claim is lost.
+// Fail records what was delivered and then a failure, and ends the claim. It returns why the endpoint is disabled now,
+// if this call disabled it. Nothing happens when the claim is lost.
 func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
 	reasons, err := queryAll(ctx, s, "record a failed delivery", pgx.RowTo[string], failQuery,
 		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Pause, webhook.FailingLimit)
@@ -119,7 +121,8 @@ func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, 
 }
 
 // oldestEvents are the first in the order of positions, which is about that of age: each run reads a limited number.
-const oldestEvents = `select id, position, type, created_at from outbox where position is not null order by position limit $1`
+const oldestEvents = `
+	select id, position, type, created_at from outbox where position is not null order by position limit $1`
 
 // pruneQuery drops what no endpoint is still to receive; a disabled endpoint counts.
 const pruneQuery = `
@@ -129,8 +132,8 @@ with passed as (select min(cursor) as position from endpoints), old as (
 )
 delete from outbox o using old where o.id = old.id`
 
-// dropQuery drops what is too old, even if endpoints are still to receive it, and counts it as missed. It runs while the
-// cursors are locked: a statement that waited for a row would count nothing for it.
+// dropQuery drops what is too old, even if endpoints are still to receive it, and counts it as missed. It runs while
+// the cursors are locked: a statement that waited for a row would count nothing for it.
 const dropQuery = `
 with old as (
 	select id from (` + oldestEvents + `) o where created_at < now() - $2::interval
@@ -145,8 +148,8 @@ with old as (
 )
 select (select count(*) from dropped)::integer, coalesce((select sum(events) from lost), 0)::integer`
 
-// PruneEvents drops events, up to limit for each of two reasons: no endpoint is still to receive them and they are older than
-// webhook.KeepDelivered, or they are older than webhook.KeepWaiting.
+// PruneEvents drops events, up to limit for each of two reasons: no endpoint is still to receive them and they are
+// older than webhook.KeepDelivered, or they are older than webhook.KeepWaiting.
 func (s *Store) PruneEvents(ctx context.Context, limit int) (webhook.Pruned, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	"sluice/webhook"
 )
 
-// BenchmarkOutbox measures what the triggers of events cost the persist statement, against the same statement without them:
-// with no endpoint, with an endpoint and orders that await payment (which are no events), and with an endpoint and
-// orders that are confirmed at once (each of which is one). The four take turns, each in a database of its own. One
+// BenchmarkOutbox measures what the triggers of events cost the persist statement, against the same statement without
+// them: with no endpoint, with an endpoint and orders that await payment (which are no events), and with an endpoint
+// and orders that are confirmed at once (each of which is one). The four take turns, each in a database of its own. One
 // iteration is one batch of 500 each.
 func BenchmarkOutbox(b *testing.B) {
 	sides := []struct {

@@ -192,8 +192,8 @@ func TestLateCommitsAreNotSkipped(t *testing.T) {
 	wantEvents(t, got, "done-0", "done-1", "open-1", "late-1", "open-2", "late-2", "open-0", "late-0")
 }
 
-// A transaction that is older than an order changes it: its transaction id is lower than the one that made the order, and
-// still the order's events come in the order in which they happened.
+// A transaction that is older than an order changes it: its transaction id is lower than the one that made the order,
+// and still the order's events come in the order in which they happened.
 func TestOlderTransactionsChangeOrders(t *testing.T) {
 	f := setup(t)
 	f.sale("other", 10)
@@ -218,8 +218,8 @@ func TestOlderTransactionsChangeOrders(t *testing.T) {
 	wantEvents(t, f.eventsAfter(0), "order.confirmed "+e.OrderID, "order.cancelled "+e.OrderID)
 }
 
-// Writers and several sequencers at once, while a reader follows: it gets every event once, and those of an order in the
-// order of their versions.
+// Writers and several sequencers at once, while a reader follows: it gets every event once, and those of an order in
+// the order of their versions.
 func TestReaderFollowsWriters(t *testing.T) {
 	f := setup(t)
 	const orders, writers = 60, 4
@@ -286,7 +286,8 @@ func TestReaderFollowsWriters(t *testing.T) {
 	}
 }
 
-// Events are kept for a day, and for endpoints that are still to receive them for a week; what is dropped then is counted.
+// Events are kept for a day, and for endpoints that are still to receive them for a week; what is dropped then is
+// counted.
 func TestPrune(t *testing.T) {
 	f := setup(t)
 	all, some := f.endpoint(), f.endpoint("a")

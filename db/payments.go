@@ -27,7 +27,8 @@ select ` + paymentColumns + ` from payments where webhook_id = $1
 union
 select ` + paymentColumns + ` from payments where payment_id = $2 and outcome in ('waiting', 'paid', 'refund_due')`
 
-	// payableQuery locks the order's row until the transaction ends: a cancellation meanwhile waits, and an expiry skips it.
+	// payableQuery locks the order's row until the transaction ends: a cancellation meanwhile waits, and an expiry skips
+	// it.
 	payableQuery = orderQuery + ` for no key update`
 
 	payQuery = `
@@ -52,10 +53,10 @@ select ` + paymentColumns + ` from inserted`
 	paymentRounds = 3
 )
 
-// RecordPayment decides a payment and records it, in one transaction with what it does to its order. It may be called any
-// number of times, also at once: a webhook that is known gets its first outcome again, and money that is known counts once.
-// Where the order has no row, or sale is nil, absent decides; if absent has no Outcome, nothing is recorded. Errors:
-// KindUnavailable; KindData for values that Postgres refuses.
+// RecordPayment decides a payment and records it, in one transaction with what it does to its order. It may be called
+// any number of times, also at once: a webhook that is known gets its first outcome again, and money that is known
+// counts once. Where the order has no row, or sale is nil, absent decides; if absent has no Outcome, nothing is
+// recorded. Errors: KindUnavailable; KindData for values that Postgres refuses.
 func (s *Store) RecordPayment(
 	ctx context.Context, payment pipeline.Payment, sale *pipeline.Sale, absent pipeline.PaymentDecision,
 ) (pipeline.PaymentRecord, error) {
@@ -193,7 +194,8 @@ func (d *paymentTx) insertPayment(
 		return *p, err
 	}
 	rows, err := d.tx.Query(ctx, insertPaymentQuery, p.WebhookID, p.PaymentID, p.SaleID, p.OrderID, p.UserID, p.Amount,
-		p.Currency, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus, p.Actor, string(detail), p.Actor != pipeline.WebhookActor)
+		p.Currency, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus, p.Actor, string(detail),
+		p.Actor != pipeline.WebhookActor)
 	if err != nil {
 		return *p, err
 	}
@@ -203,8 +205,8 @@ func (d *paymentTx) insertPayment(
 func scanPayment(row pgx.CollectableRow) (pipeline.Payment, error) {
 	var p pipeline.Payment
 	var decided *time.Time
-	err := row.Scan(&p.ID, &p.WebhookID, &p.PaymentID, &p.SaleID, &p.OrderID, &p.UserID, &p.Amount, &p.Currency, &p.Outcome,
-		&p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided)
+	err := row.Scan(&p.ID, &p.WebhookID, &p.PaymentID, &p.SaleID, &p.OrderID, &p.UserID, &p.Amount, &p.Currency,
+		&p.Outcome, &p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided)
 	p.ReceivedAt, p.DecidedAt = p.ReceivedAt.UTC(), timeOrZero(decided)
 	return p, err
 }

@@ -9,9 +9,9 @@ import (
 	"sluice/pipeline"
 )
 
-// TestPaymentRaces: for many orders at once two payments, each reported twice, a cancellation and the expiry meet. Exactly one
-// of paid, cancelled and expired wins; units go back once where it was not the payment; and no money is lost: it has paid
-// its order, or is to be paid back, and counts once.
+// TestPaymentRaces: for many orders at once two payments, each reported twice, a cancellation and the expiry meet.
+// Exactly one of paid, cancelled and expired wins; units go back once where it was not the payment; and no money is
+// lost: it has paid its order, or is to be paid back, and counts once.
 func TestPaymentRaces(t *testing.T) {
 	f := setup(t)
 	const n = 120

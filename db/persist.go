@@ -9,21 +9,20 @@ import (
 	"sluice/pipeline"
 )
 
-// persistRounds bounds how often events are inserted again whose conflict was gone when it was looked for: each round needs
-// another order to be closed, or a sale to be created, within the same millisecond.
+// persistRounds bounds how often events are inserted again whose conflict was gone when it was looked for: each round
+// needs another order to be closed, or a sale to be created, within the same millisecond.
 const persistRounds = 3
 
-// PersistOrders turns events into orders, each at most once however often it is delivered, and returns what became of each
-// event: outcome i belongs to event i. Sold units and watermarks move in the same transaction, and only by what was
-// inserted now. It is one round trip, and a second one only when some events did not become rows.
+// PersistOrders turns events into orders, each at most once however often it is delivered, and returns what became of
+// each event: outcome i belongs to event i. Sold units and watermarks move in the same transaction, and only by what
+// was inserted now. It is one round trip, and a second one only when some events did not become rows.
 //
 // The events were fetched in a generation; once that is over nothing is written.
 //
-// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; pipeline.ErrStaleGeneration; KindData when Postgres
-// refuses a value of some event, for instance units beyond the sale's total: the caller halves the batch to find the culprit;
-// KindUnavailable for the rest.
-// A batch that fails is rolled back as a whole, unless it was in a second round by then or the reply was lost. Either way
-// repeating it, or parts of it, is safe.
+// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; pipeline.ErrStaleGeneration; KindData when
+// Postgres refuses a value of some event, for instance units beyond the sale's total: the caller halves the batch to
+// find the culprit; KindUnavailable for the rest. A batch that fails is rolled back as a whole, unless it was in a
+// second round by then or the reply was lost. Either way repeating it, or parts of it, is safe.
 func (s *Store) PersistOrders(
 	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
 ) ([]pipeline.PersistOutcome, error) {
@@ -127,8 +126,8 @@ func outcomeBeside(first, a accept) pipeline.PersistOutcome {
 
 // insertQuery is the whole transaction in one statement. The parts run in the order in which they read each other:
 //
-//   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin before
-//     this is over (00007_generation.sql).
+//   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
+//     before this is over (00007_generation.sql).
 //   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
 //   - moved, locked, counted: the sold units, see countMoved.

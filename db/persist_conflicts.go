@@ -9,8 +9,8 @@ import (
 )
 
 // conflictsQuery reads back why events did not become rows: on conflict do nothing hides which constraint refused. Each
-// lateral part is one lookup in one unique index (orders_pkey, orders_live_buyer_key, orders_number_key, sales_pkey) and
-// limit 1 keeps the planner from reading the whole table instead. No lock is taken.
+// lateral part is one lookup in one unique index (orders_pkey, orders_live_buyer_key, orders_number_key, sales_pkey)
+// and limit 1 keeps the planner from reading the whole table instead. No lock is taken.
 const conflictsQuery = `
 select i.index, own.partition, own.sequence, coalesce(own.live, false), s.id is not null, buyer.id is not null,
 	same.id is not null
@@ -28,8 +28,8 @@ left join lateral (
 ) buyer on true
 left join lateral (select id from orders where number = i.number limit 1) same on true`
 
-// findConflicts sets the outcome of accepts that were not inserted. It returns those that conflict with nothing any more:
-// the other order was closed, or the sale was created, since the insert.
+// findConflicts sets the outcome of accepts that were not inserted. It returns those that conflict with nothing any
+// more: the other order was closed, or the sale was created, since the insert.
 func (s *Store) findConflicts(
 	ctx context.Context, missing []accept, outcomes []pipeline.PersistOutcome,
 ) ([]accept, error) {

@@ -160,7 +160,8 @@ func TestOneLiveOrderPerBuyer(t *testing.T) {
 	}
 }
 
-// I1: the constraint refuses the batch that would sell more than there is; the caller halves it and all that fits gets in.
+// I1: the constraint refuses the batch that would sell more than there is; the caller halves it and all that fits gets
+// in.
 func TestOversellIsRefused(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// callTimeout bounds a call whose context has no deadline. It is the worker's batch deadline: longer would outlive the order
-// locks.
+// callTimeout bounds a call whose context has no deadline. It is the worker's batch deadline: longer would outlive the
+// order locks.
 const callTimeout = 5 * time.Second
 
 // deadline gives a context that has no deadline one of its own.
@@ -91,8 +91,8 @@ func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) 
 // snapshotTimeout bounds the reading of one sale's rows. A million live orders take some seconds.
 const snapshotTimeout = 2 * time.Minute
 
-// snapshot runs reads that take long in one transaction, all of which see the database as it was at one instant. No lock is
-// taken, and writers do not wait. An error of a caller's callback (see stream) is returned as it is.
+// snapshot runs reads that take long in one transaction, all of which see the database as it was at one instant. No
+// lock is taken, and writers do not wait. An error of a caller's callback (see stream) is returned as it is.
 func (s *Store) snapshot(ctx context.Context, subject string, read func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := deadline(ctx, snapshotTimeout)
 	defer cancel()

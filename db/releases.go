@@ -17,8 +17,8 @@ func scanRelease(row pgx.CollectableRow) (pipeline.Release, error) {
 	return r, err
 }
 
-// UnappliedReleases returns up to limit releases that Redis is not known to have, starting after a group, group by group,
-// oldest first within each. It relies on releases_unapplied_idx.
+// UnappliedReleases returns up to limit releases that Redis is not known to have, starting after a group, group by
+// group, oldest first within each. It relies on releases_unapplied_idx.
 func (s *Store) UnappliedReleases(
 	ctx context.Context, after pipeline.ReleaseGroup, limit int,
 ) ([]pipeline.Release, error) {
@@ -29,8 +29,8 @@ func (s *Store) UnappliedReleases(
 		limit $3`, after.SaleID, after.Partition, limit)
 }
 
-// OrderReleases returns the releases of an order that Redis is not known to have. An id that is no UUID is no order's. It
-// relies on releases_pkey.
+// OrderReleases returns the releases of an order that Redis is not known to have. An id that is no UUID is no order's.
+// It relies on releases_pkey.
 func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pipeline.Release, error) {
 	id, err := uuid.Parse(orderID)
 	if err != nil || !pipeline.ValidSaleID(saleID) {
@@ -42,8 +42,8 @@ func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pi
 		order by sequence`, saleID, id)
 }
 
-// MarkReleased marks releases as applied to Redis, and counts those by which Redis gave something back. One that is marked
-// keeps its first mark and is not counted again.
+// MarkReleased marks releases as applied to Redis, and counts those by which Redis gave something back. One that is
+// marked keeps its first mark and is not counted again.
 func (s *Store) MarkReleased(ctx context.Context, releases []pipeline.Release) error {
 	sales, orders := make([]string, len(releases)), make([]string, len(releases))
 	sequences, given := make([]int64, len(releases)), make([]bool, len(releases))

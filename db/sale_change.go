@@ -77,8 +77,8 @@ func changed(sale *pipeline.Sale, change pipeline.SaleChange) (*pipeline.Sale, e
 // storedTime is a time as Postgres keeps it, to the microsecond.
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// saveChange writes a change on condition that the definition has not changed since it was read; else pgx.ErrNoRows. The
-// condition replaces a lock: the row's own lock, which every batch needs, is held for this one statement only.
+// saveChange writes a change on condition that the definition has not changed since it was read; else pgx.ErrNoRows.
+// The condition replaces a lock: the row's own lock, which every batch needs, is held for this one statement only.
 func (s *Store) saveChange(
 	ctx context.Context, actor string, before, wanted *pipeline.Sale,
 ) (*pipeline.Sale, error) {

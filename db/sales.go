@@ -22,8 +22,8 @@ const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, 
 const defaultActor = "sluice"
 
 // CreateSale stores a new sale, writes a line into the audit log, and fills in what the store decides: Sold, Version,
-// LoadedAt, CreatedAt, UpdatedAt, and State if it is empty. Errors: KindInvalid for a sale that breaks a rule, KindConflict if
-// the id exists.
+// LoadedAt, CreatedAt, UpdatedAt, and State if it is empty. Errors: KindInvalid for a sale that breaks a rule,
+// KindConflict if the id exists.
 func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	created := *sale
 	if created.State == "" {
@@ -51,8 +51,8 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		)
 		select * from created`,
 		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
-		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail, created.UnitPrice, created.Currency,
-		created.Waitlist)
+		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail,
+		created.UnitPrice, created.Currency, created.Waitlist)
 	if breaks(err, "sales_pkey") {
 		return pipeline.Wrap(pipeline.KindConflict, err, "sale "+sale.ID+" exists")
 	}

@@ -36,9 +36,9 @@ where id = $1
 returning ` + paymentColumns
 )
 
-// DecideWaiting decides a payment that waits, by its order, or by absent where that still has no row; if absent has no Outcome,
-// it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left alone: the record is
-// empty then. Errors: KindUnavailable.
+// DecideWaiting decides a payment that waits, by its order, or by absent where that still has no row; if absent has no
+// Outcome, it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left alone:
+// the record is empty then. Errors: KindUnavailable.
 func (s *Store) DecideWaiting(
 	ctx context.Context, id int64, sale *pipeline.Sale, absent pipeline.PaymentDecision,
 ) (pipeline.PaymentRecord, error) {

@@ -11,16 +11,17 @@ import (
 	"sluice/pipeline"
 )
 
-const waitlistColumns = `sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at,
-	left_at`
+const waitlistColumns = `sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash,
+	joined_at, left_at`
 
-// recordJoinQuery writes an entry once, as long as the generation is the one in which Redis was asked. The next one can't
-// begin before this is over (00007_generation.sql). An entry that has ended already stays ended.
+// recordJoinQuery writes an entry once, as long as the generation is the one in which Redis was asked. The next one
+// can't begin before this is over (00007_generation.sql). An entry that has ended already stays ended.
 const recordJoinQuery = `
 with fence as (
 	select from join_generation() as number where number = $1
 ), recorded as (
-	insert into waitlist (sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at)
+	insert into waitlist (
+		sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at)
 	select $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11 from fence
 	on conflict on constraint waitlist_pkey do nothing
 )
@@ -37,14 +38,15 @@ func (s *Store) NoteJoin(ctx context.Context, generation pipeline.Generation, en
 	return err
 }
 
-// recordLeaveQuery ends an entry, unless its order was made. It writes the entry where the join is not recorded yet: a join
-// that comes later finds that the entry has ended. orders_pkey and waitlist_pkey serve it.
+// recordLeaveQuery ends an entry, unless its order was made. It writes the entry where the join is not recorded yet: a
+// join that comes later finds that the entry has ended. orders_pkey and waitlist_pkey serve it.
 const recordLeaveQuery = `
 with fence as (
 	select from join_generation() as number where number = $1
 ), recorded as (
 	insert into waitlist as w (
-		sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at, left_at, left_ticket)
+		sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at,
+		left_at, left_ticket)
 	select $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, now(), $12::bigint from fence
 	where not exists (select from orders where sale_id = $2 and id = $3::text::uuid)
 	on conflict on constraint waitlist_pkey do update
@@ -53,8 +55,8 @@ with fence as (
 )
 select (select count(*) from fence), (select count(*) from recorded)`
 
-// NoteLeave records that a waitlist entry has ended, with the ticket that the leave took; recording it again changes nothing
-// but the ticket, to a higher one. It returns false where the order of the entry was made. Errors:
+// NoteLeave records that a waitlist entry has ended, with the ticket that the leave took; recording it again changes
+// nothing but the ticket, to a higher one. It returns false where the order of the entry was made. Errors:
 // pipeline.ErrStaleGeneration, KindData, KindUnavailable.
 func (s *Store) NoteLeave(
 	ctx context.Context, generation pipeline.Generation, entry pipeline.Stay, ticket int64,
@@ -92,9 +94,9 @@ func (s *Store) LatestStay(ctx context.Context, saleID, userID string) (pipeline
 	return entry, err
 }
 
-// waitlistQuery lists the buyers who wait: the latest entry of each, if it has not ended, has no order, and the buyer has no
-// other live order. waitlist_ticket_key gives the order; waitlist_buyer_idx, orders_pkey and orders_live_buyer_key answer the
-// rest.
+// waitlistQuery lists the buyers who wait: the latest entry of each, if it has not ended, has no order, and the buyer
+// has no other live order. waitlist_ticket_key gives the order; waitlist_buyer_idx, orders_pkey and
+// orders_live_buyer_key answer the rest.
 const waitlistQuery = `
 select ` + waitlistColumns + ` from waitlist w
 where sale_id = $1 and partition = $2 and left_at is null
@@ -106,8 +108,8 @@ and not exists (
 )
 order by ticket`
 
-// Waiting calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the rows arrive. The
-// order of some may be on its way to Postgres. An error of the callback ends it and is returned as it is.
+// Waiting calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the rows
+// arrive. The order of some may be on its way to Postgres. An error of the callback ends it and is returned as it is.
 func (s *Store) Waiting(
 	ctx context.Context, saleID string, p pipeline.Partition, each func(pipeline.Stay) error,
 ) error {

@@ -9,9 +9,9 @@ import (
 	"sluice/pipeline"
 )
 
-// waterwatermarksQuery lists what Redis must have: every sale that was loaded, or sold from, on each of its partitions, until a day
-// after its last order can be paid. Older ones count while they have something to give back. Sales are few, and
-// releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
+// waterwatermarksQuery lists what Redis must have: every sale that was loaded, or sold from, on each of its partitions,
+// until a day after its last order can be paid. Older ones count while they have something to give back. Sales are few,
+// and releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
 const watermarksQuery = `
 select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0), coalesce(w.lost, 0),
 	case when s.waitlist > 0 then greatest(
@@ -37,9 +37,9 @@ func (s *Store) Marks(ctx context.Context) ([]pipeline.Mark, error) {
 	}, watermarksQuery)
 }
 
-// recordRebuildQuery joins the generation that the verification began, as the statement that persists orders does: one that
-// was overtaken (its connection was cut, its process stopped) writes nothing. Were its accepts counted as lost beside those
-// of the verification that overtook it, as many that are lost later would not be missed.
+// recordRebuildQuery joins the generation that the verification began, as the statement that persists orders does: one
+// that was overtaken (its connection was cut, its process stopped) writes nothing. Were its accepts counted as lost
+// beside those of the verification that overtook it, as many that are lost later would not be missed.
 const recordRebuildQuery = `
 with fence as (
 	select from join_generation() as number where number = $7
@@ -51,9 +51,11 @@ with fence as (
 insert into audit_log (actor, action, sale_id, detail)
 select $1::text, $6::text, $2::text, $5::text::jsonb from fence`
 
-// RecordRebuild writes a rebuild into the audit log, and the accepts that it found lost into the watermarks, at once. Errors:
-// pipeline.ErrStaleGeneration, when another verification began since; nothing was written.
-func (s *Store) RecordRebuild(ctx context.Context, g pipeline.Generation, actor string, r pipeline.RebuildReport) error {
+// RecordRebuild writes a rebuild into the audit log, and the accepts that it found lost into the watermarks, at once.
+// Errors: pipeline.ErrStaleGeneration, when another verification began since; nothing was written.
+func (s *Store) RecordRebuild(
+	ctx context.Context, g pipeline.Generation, actor string, r pipeline.RebuildReport,
+) error {
 	detail, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -24,10 +24,10 @@ const (
 	AdjustBelowTaken AdjustCode = "below-taken" // orders have taken more than the new total; nothing changed
 )
 
-// Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock moves by
-// the difference of the totals. Units that are free then are handed over to buyers who wait, as by Release. Definitions may
-// arrive late or twice; the version decides. After an error, calling again is safe: the code may then be AdjustCurrent for
-// what the first call adjusted.
+// Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock
+// moves by the difference of the totals. Units that are free then are handed over to buyers who wait, as by Release.
+// Definitions may arrive late or twice; the version decides. After an error, calling again is safe: the code may then
+// be AdjustCurrent for what the first call adjusted.
 func Adjust(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, f SaleFields,
 ) (code AdjustCode, handed HandedOver, err error) {

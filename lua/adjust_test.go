@@ -101,9 +101,7 @@ func TestAdjustRefusesBadArguments(t *testing.T) {
 			{"x", 1, 2, 3, "active", 2, 0, saleID, 9}, {6, 1, 2, 3, "active", "x", 0, saleID, 9},
 			{6, 1, 2, 3, "active", 2, 0, saleID, "x"}, {6, "x", 2, 3, "active", 2, 0, saleID, 9},
 		} {
-			if err := f.run("adjust.lua", []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("%v: got error %v, want BADCALL", args, err)
-			}
+			f.badCall("adjust.lua", []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}, args...)
 		}
 	})
 	for _, field := range []string{"stock", "total", "version", "accepted"} {

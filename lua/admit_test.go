@@ -230,8 +230,8 @@ func TestAdmitTwiceAnswersTheSameAndWritesOnce(t *testing.T) {
 	}
 }
 
-// The window is [opens_ms, closes_ms) by Redis' clock, to the millisecond: every reply's code follows from its own time.
-// The test goes on until it has been answered in the very milliseconds of both edges.
+// The window is [opens_ms, closes_ms) by Redis' clock, to the millisecond: every reply's code follows from its own
+// time. The test goes on until it has been answered in the very milliseconds of both edges.
 func TestAdmitWindowEdges(t *testing.T) {
 	f := newFixture(t)
 	sale := f.load(f.openSale(10))
@@ -310,7 +310,7 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	})
 	same(t, "second run", f.mustAdmit(many).Outcomes, reply.Outcomes[1:])
 
-	given, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "bob", OrderID: orderID(2)}})
+	given, err := release(f, "bob", orderID(2))
 	if err != nil || !given[0] {
 		t.Fatalf("release: got %v, %v", given, err)
 	}
@@ -318,8 +318,8 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	same(t, "sale after a release", f.hash(f.saleKeys.Sale), saleHash(sale, 1<<53-1, 1))
 }
 
-// A forged entry can carry the accept counter to its end. What would get a sequence that no event may have is refused before it
-// takes anything, and not accepted and buried.
+// A forged entry can carry the accept counter to its end. What would get a sequence that no event may have is refused
+// before it takes anything, and not accepted and buried.
 func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 	f := newFixture(t)
 	f.load(lua.SaleFields{Stock: 9, Total: 9, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: 2, State: "active", Version: 1})

@@ -14,12 +14,14 @@ var claimSource string
 
 var claimScript = redis.NewScript(claimSource)
 
-// maxClaimBatch bounds one Claim. The server answers no other client meanwhile: 1000 entries take it about two milliseconds.
+// maxClaimBatch bounds one Claim. The server answers no other client meanwhile: 1000 entries take it about two
+// milliseconds.
 const maxClaimBatch = 1000
 
-// Claim takes over those of 1 to 1000 pending entries that were delivered at least minIdle ago (in whole milliseconds), and
-// returns besides which of the entries are lost: pending, but deleted from the stream. Entries that are not pending any more
-// are in neither. After an error, calling again is safe, though lost entries that the lost reply named are not named again.
+// Claim takes over those of 1 to 1000 pending entries that were delivered at least minIdle ago (in whole milliseconds),
+// and returns besides which of the entries are lost: pending, but deleted from the stream. Entries that are not pending
+// any more are in neither. After an error, calling again is safe, though lost entries that the lost reply named are not
+// named again.
 func Claim(
 	ctx context.Context, rdb redis.Scripter, stream, group, consumer string, minIdle time.Duration, entryIDs []string,
 ) (claimed []redis.XMessage, lost []string, err error) {

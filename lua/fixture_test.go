@@ -64,7 +64,7 @@ func fixtureOn(t *testing.T, rdb *redis.Client, prefix string) *fixture {
 // trust marks the server as verified.
 func (f *fixture) trust() {
 	f.Helper()
-	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+	for _, step := range []verifyStep{lua.BeginVerify, lua.FinishVerify} {
 		if _, err := step(f.ctx, f.rdb, f.verify(), "test"); err != nil {
 			f.Fatal(err)
 		}

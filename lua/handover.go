@@ -15,8 +15,10 @@ const MaxHandOver = 100
 
 // HandedOver is what a call did for the buyers who wait.
 type HandedOver struct {
-	Orders  []string // ids of the orders that it made, those of the lowest tickets first
-	Dropped []string // user ids that it took off the waitlist without an order, because of an entry or slot that can't be right
+	// Orders are the ids of the orders that it made, those of the lowest tickets first.
+	Orders []string
+	// Dropped are users that it took off the waitlist without an order, because of an entry or slot that can't be right.
+	Dropped []string
 }
 
 // More reports whether the call stopped because it had made as many orders as one call may.

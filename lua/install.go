@@ -43,11 +43,11 @@ type InstallResult string
 const (
 	InstallInstalled  InstallResult = "installed"  // the sale is as it was sent
 	InstallIncomplete InstallResult = "incomplete" // fewer or more slots or waitlist entries are staged: stage them again
-	InstallOvertaken  InstallResult = "overtaken"  // another verification has the partition, or another server process has the keys
+	InstallOvertaken  InstallResult = "overtaken"  // another verification, or another server process
 )
 
-// Install replaces what Redis has of a sale, its buyers and its waitlist by what was staged. Fields.Stock may be less than 0.
-// After an error, or InstallIncomplete, all must be staged again: it may have been used up.
+// Install replaces what Redis has of a sale, its buyers and its waitlist by what was staged. Fields.Stock may be less
+// than 0. After an error, or InstallIncomplete, all must be staged again: it may have been used up.
 func Install(
 	ctx context.Context, rdb redis.Scripter, keys InstallKeys, token string, staged Staged, f SaleFields, c Counters,
 ) (result InstallResult, err error) {
@@ -56,9 +56,10 @@ func Install(
 		return "", err
 	}
 	reply, err := installScript.Run(ctx, rdb, []string{
-		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged, keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting,
-	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, c.Accepted, c.Released,
-		f.Waitlist, c.Tickets, staged.People).Result()
+		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged,
+		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting,
+	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version,
+		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.People).Result()
 	if err != nil {
 		return "", err
 	}

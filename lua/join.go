@@ -43,8 +43,8 @@ type JoinReply struct {
 	MaxQuantity int   // units in one order
 }
 
-// Join puts a buyer at the end of a sale's waitlist. The last field of the request is not used. After an error, calling again
-// with the same order id is safe, and the reply is the one that a first call would have had.
+// Join puts a buyer at the end of a sale's waitlist. The last field of the request is not used. After an error, calling
+// again with the same order id is safe, and the reply is the one that a first call would have had.
 func Join(ctx context.Context, rdb redis.Scripter, keys SaleKeys, r AdmitRequest) (reply JoinReply, err error) {
 	defer named("join", &err)
 	if err := r.check(); err != nil {

@@ -15,9 +15,10 @@ var leaseSource string
 
 var leaseScript = redis.NewScript(leaseSource)
 
-// Lease takes a block of a counter, of which the low 32 bits are used: first, first+1, … This server process issues those
-// numbers to no other caller; a process that has lost something, or replaced this one, begins elsewhere. After an error the
-// block may be lost, which wastes it. The time to live is that of the counter, in whole milliseconds, from its first use.
+// Lease takes a block of a counter, of which the low 32 bits are used: first, first+1, … This server process issues
+// those numbers to no other caller; a process that has lost something, or replaced this one, begins elsewhere. After an
+// error the block may be lost, which wastes it. The time to live is that of the counter, in whole milliseconds, from
+// its first use.
 func Lease(
 	ctx context.Context, rdb redis.Scripter, counterKey, issuerKey string, block int64, ttl time.Duration,
 ) (first int64, err error) {

@@ -27,10 +27,10 @@ const (
 	leaveUntrusted LeaveCode = "untrusted"
 )
 
-// Leave takes a buyer off the waitlist, if the buyer waits for this order, and hands over units that other buyers may have
-// now, as Release does. The ticket is one that the call took, 0 with LeaveOrdered: a server that counts fewer is older than
-// the leave. After an error, calling again is safe: the code may then be LeaveAbsent for what the first call did. Errors
-// besides: ErrNotLoaded, ErrUntrusted.
+// Leave takes a buyer off the waitlist, if the buyer waits for this order, and hands over units that other buyers may
+// have now, as Release does. The ticket is one that the call took, 0 with LeaveOrdered: a server that counts fewer is
+// older than the leave. After an error, calling again is safe: the code may then be LeaveAbsent for what the first call
+// did. Errors besides: ErrNotLoaded, ErrUntrusted.
 func Leave(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, userID, orderID string,
 ) (code LeaveCode, ticket int64, handed HandedOver, err error) {

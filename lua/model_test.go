@@ -247,7 +247,8 @@ func (m *model) giveBack(item lua.ReleaseItem) {
 	}
 }
 
-// broken names the first invariant (ARCHITECTURE.md numbers them) that is broken between the ledger and what Redis has, or "".
+// broken names the first invariant (ARCHITECTURE.md numbers them) that is broken between the ledger and what Redis has,
+// or "".
 func (m *model) broken(got state) string {
 	if !m.loaded {
 		return ""

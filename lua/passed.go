@@ -22,8 +22,8 @@ const (
 	PassageUntrusted Passage = "untrusted" // the server's state is not verified: nothing is known
 )
 
-// Passed checks whether every event that was in a stream at an instant, in milliseconds of Redis' clock, is settled. 0 means
-// now. It returns the instant to check again. It changes nothing.
+// Passed checks whether every event that was in a stream at an instant, in milliseconds of Redis' clock, is settled. 0
+// means now. It returns the instant to check again. It changes nothing.
 func Passed(
 	ctx context.Context, rdb redis.Scripter, stream, trustedKey string, atMS int64,
 ) (code Passage, checkedMS int64, err error) {

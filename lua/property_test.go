@@ -17,8 +17,8 @@ import (
 // sale. After each step the whole state of Redis must be the model's, and the invariants must hold against a ledger of
 // what was answered. Any step may be sent twice, as by a client that lost a reply.
 //
-// A run is 100 sequences of some 30 steps, most of them batches; -rapid.checks and -rapid.steps make it longer. A failure
-// prints the seed that repeats it.
+// A run is 100 sequences of some 30 steps, most of them batches; -rapid.checks and -rapid.steps make it longer. A
+// failure prints the seed that repeats it.
 func TestScriptsAgainstModel(t *testing.T) {
 	t.Parallel()
 	rdb := testkit.Client(t, testkit.PrivateRedis(t, "appendonly no").URL()) // thousands of steps need no disk
@@ -168,8 +168,8 @@ func (m *machine) stepRelease(t *rapid.T) {
 	}
 }
 
-// drawRelease is an order that was sent once (live, refused or released long ago), or the repetition of a release, or an
-// order under another buyer's name.
+// drawRelease is an order that was sent once (live, refused or released long ago), or the repetition of a release, or
+// an order under another buyer's name.
 func (m *machine) drawRelease(t *rapid.T) lua.ReleaseItem {
 	if len(m.released) > 0 && rapid.IntRange(0, 3).Draw(t, "repeat") == 0 {
 		return m.released[rapid.IntRange(0, len(m.released)-1).Draw(t, "which")]

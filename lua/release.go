@@ -38,11 +38,11 @@ const (
 	releaseUntrusted = "untrusted"
 )
 
-// Release gives back the stock and the slots of 1 to MaxReleaseBatch ended orders of a sale, and hands units that are free
-// then over to buyers who wait, while the stream has fewer than maxEvents entries (at least 1). released[i] reports whether
-// items[i] was given back by this very call: false means that the buyer's slot no longer names that order, so it was given
-// back before. After an error, calling again is safe; ErrNotLoaded asks for the sale to be loaded first, ErrUntrusted for the
-// server to be verified.
+// Release gives back the stock and the slots of 1 to MaxReleaseBatch ended orders of a sale, and hands units that are
+// free then over to buyers who wait, while the stream has fewer than maxEvents entries (at least 1). released[i]
+// reports whether items[i] was given back by this very call: false means that the buyer's slot no longer names that
+// order, so it was given back before. After an error, calling again is safe; ErrNotLoaded asks for the sale to be
+// loaded first, ErrUntrusted for the server to be verified.
 func Release(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, items []ReleaseItem,
 ) (released []bool, handed HandedOver, err error) {
@@ -52,8 +52,8 @@ func Release(
 	return release(ctx, rdb, keys, saleID, maxEvents, items)
 }
 
-// HandOver hands units that are free over to buyers who wait, at most MaxHandOver orders: where it has so many, there may be
-// more. Errors are those of Release.
+// HandOver hands units that are free over to buyers who wait, at most MaxHandOver orders: where it has so many, there
+// may be more. Errors are those of Release.
 func HandOver(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64,
 ) (HandedOver, error) {

@@ -81,7 +81,7 @@ func TestReleaseWithoutTheSaleChangesNothing(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	f.do("DEL", f.saleKeys.Sale)
 	f.unchanged("release", func() {
-		_, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+		_, err := release(f, "ann", orderID(1))
 		if !errors.Is(err, lua.ErrNotLoaded) {
 			t.Errorf("got error %v, want ErrNotLoaded", err)
 		}
@@ -94,7 +94,7 @@ func TestReleaseWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers} {
 		f.spoilt(key, func() error {
-			_, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+			_, err := release(f, "ann", orderID(1))
 			return err
 		})
 	}
@@ -134,9 +134,7 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	f.unchanged("release", func() {
 		for _, args := range [][]any{{}, {saleID}, {saleID, 0}, {saleID, "x"}, {saleID, 9, "ann"}, {saleID, 9, "ann", orderID(1), "bob"}} {
-			if err := f.run("release.lua", []string{f.saleKeys.Sale, f.saleKeys.Buyers, "c", "d", "e", "f"}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("%q: got error %v, want BADCALL", args, err)
-			}
+			f.badCall("release.lua", []string{f.saleKeys.Sale, f.saleKeys.Buyers, "c", "d", "e", "f"}, args...)
 		}
 		good := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}
 		for _, items := range [][]lua.ReleaseItem{

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A reply without the shape that its script's header promises does not come from that script: a proxy answered, or another
-// build's script. It is an error and never guessed at.
+// A reply without the shape that its script's header promises does not come from that script: a proxy answered, or
+// another build's script. It is an error and never guessed at.
 
 // named puts the name of a script before an error.
 func named(script string, err *error) {

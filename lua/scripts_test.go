@@ -36,10 +36,12 @@ func (f *fixture) source(file string) string {
 	return string(head) + string(text)
 }
 
-// run evaluates a script with arguments that its Go call would never send.
-func (f *fixture) run(file string, keys []string, args ...any) error {
+// badCall runs a script with arguments that its Go call would never send, and expects it to refuse them.
+func (f *fixture) badCall(file string, keys []string, args ...any) {
 	f.Helper()
-	return f.rdb.Eval(f.ctx, f.source(file), keys, args...).Err()
+	if err := f.rdb.Eval(f.ctx, f.source(file), keys, args...).Err(); !redis.HasErrorPrefix(err, "BADCALL") {
+		f.Errorf("%s with %q: got error %v, want BADCALL", file, args, err)
+	}
 }
 
 // scripter answers every script with one reply, and keeps what it was sent.

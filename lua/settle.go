@@ -14,8 +14,8 @@ var settleSource string
 
 var settleScript = redis.NewScript(settleSource)
 
-// maxSettleBatch bounds one Settle. The server answers no other client meanwhile: 1000 entries with their locks take it about
-// three milliseconds.
+// maxSettleBatch bounds one Settle. The server answers no other client meanwhile: 1000 entries with their locks take it
+// about three milliseconds.
 const maxSettleBatch = 1000
 
 // SettleItem is a stream entry whose order is committed in Postgres, and the lock under which it was persisted.
@@ -24,9 +24,10 @@ type SettleItem struct {
 	LockKey string // in the hash slot of the stream; empty when there was no lock
 }
 
-// Settle acknowledges and deletes 1 to 1000 entries and frees those of their locks that still have the token, which may be
-// empty when no lock is named. It returns how many entries it acknowledged itself: fewer than it was given means that others
-// settled them first or that the group was made anew, and is no error. After an error, calling again is safe.
+// Settle acknowledges and deletes 1 to 1000 entries and frees those of their locks that still have the token, which may
+// be empty when no lock is named. It returns how many entries it acknowledged itself: fewer than it was given means
+// that others settled them first or that the group was made anew, and is no error. After an error, calling again is
+// safe.
 func Settle(
 	ctx context.Context, rdb redis.Scripter, stream, group, token string, items []SettleItem,
 ) (acked int64, err error) {

@@ -35,14 +35,14 @@ const (
 	Foreign   Trust = "foreign"   // the partition belongs to another installation; nothing changed
 )
 
-// Look returns how far a partition is verified, and which server has it: "<run_id>:<replid>" of the process and of the history
-// of its data. It changes nothing.
+// Look returns how far a partition is verified, and which server has it: "<run_id>:<replid>" of the process and of the
+// history of its data. It changes nothing.
 func Look(ctx context.Context, rdb redis.Scripter, keys VerifyKeys) (trust Trust, server string, err error) {
 	return verify(ctx, rdb, keys, "look", none)
 }
 
-// BeginVerify takes a partition for the verification that token names, from any other one: admission is closed there until
-// it finishes. A partition that belongs to no installation belongs to the caller's from then on.
+// BeginVerify takes a partition for the verification that token names, from any other one: admission is closed there
+// until it finishes. A partition that belongs to no installation belongs to the caller's from then on.
 func BeginVerify(ctx context.Context, rdb redis.Scripter, keys VerifyKeys, token string) (Trust, error) {
 	trust, _, err := verify(ctx, rdb, keys, "begin", token)
 	return trust, err

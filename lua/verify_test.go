@@ -127,7 +127,8 @@ func TestARestartedServerIsNotTrusted(t *testing.T) {
 	f.refusedEverywhere("restarted", true)
 }
 
-// An accept that was made in time is accepted again whatever the state of the sale, as long as there are units, and no more.
+// An accept that was made in time is accepted again whatever the state of the sale, as long as there are units, and no
+// more.
 func TestResubmittedAcceptsNeedUnitsOnly(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(5)
@@ -200,31 +201,24 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 				t.Errorf("token %q is accepted", token)
 			}
 		}
-		if err := f.run("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "jump", "one", "ours"); !redis.HasErrorPrefix(err, "BADCALL") {
-			t.Errorf("an unknown step: got %v", err)
-		}
+		f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "jump", "one", "ours")
 		bad := f.openSale(1)
 		bad.State = "open"
 		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.Staged{}, bad, lua.Counters{}); err == nil {
 			t.Error("an unknown state is accepted")
 		}
-		if err := f.run("install.lua", []string{"a", "b", "c", "d"}, "one"); !redis.HasErrorPrefix(err, "BADCALL") {
-			t.Errorf("one argument: got %v", err)
-		}
-		if err := f.run("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", ""); !redis.HasErrorPrefix(err, "BADCALL") {
-			t.Errorf("an unknown mode: got %v", err)
-		}
+		f.badCall("install.lua", []string{"a", "b", "c", "d"}, "one")
+		f.badCall("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", "")
 	})
 	f.spoilt(f.saleKeys.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
 	spoiltOwner := f.verify()
 	spoiltOwner.Installation = f.saleKeys.Sale + "-owner"
 	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.Look(f.ctx, f.rdb, spoiltOwner); return err })
-	if err := f.run("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "begin", "one", "-"); !redis.HasErrorPrefix(err, "BADCALL") {
-		t.Errorf("begin without an id: got %v", err)
-	}
+	f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "begin", "one", "-")
 }
 
-// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin takes a partition without owner.
+// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin takes a partition
+// without owner.
 func TestAForeignVerificationChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	theirs := f.verify()

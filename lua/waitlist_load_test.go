@@ -11,9 +11,9 @@ import (
 	"sluice/lua"
 )
 
-// TestWaitlistIsFairUnderLoad: buyers join, leave and order, orders end, units are added, all at once and from many sides.
-// The orders made for buyers who waited come in the order of their tickets, without one inversion; a buyer who was answered
-// that it has left gets none; nothing is lost or sold twice.
+// TestWaitlistIsFairUnderLoad: buyers join, leave and order, orders end, units are added, all at once and from many
+// sides. The orders made for buyers who waited come in the order of their tickets, without one inversion; a buyer who
+// was answered that it has left gets none; nothing is lost or sold twice.
 func TestWaitlistIsFairUnderLoad(t *testing.T) {
 	f := newFixture(t)
 	const units, buyers, sides = 30, 400, 6

@@ -125,8 +125,9 @@ func (m *machine) around(call func() lua.HandedOver) timed {
 	return timed{handed, before, m.nowMS()}
 }
 
-// follow compares what a call handed over with the model's queue. Only where the window opened or closed during the call does
-// the server decide whether the sale was open; which buyers are served, and in which turn, the model always knows.
+// follow compares what a call handed over with the model's queue. Only where the window opened or closed during the
+// call does the server decide whether the sale was open; which buyers are served, and in which turn, the model always
+// knows.
 func (m *machine) follow(t *rapid.T, h timed) {
 	same(t, "taken off the list", len(h.Dropped), 0)
 	s := m.model.sale
@@ -240,8 +241,8 @@ func (m *machine) stepHandOver(t *rapid.T) {
 	}
 }
 
-// stepResubmit resubmits an accept that Redis may have lost: of a buyer who waits, under the order of that entry, or of any
-// buyer. It goes before the waitlist, and takes its buyer off it.
+// stepResubmit resubmits an accept that Redis may have lost: of a buyer who waits, under the order of that entry, or of
+// any buyer. It goes before the waitlist, and takes its buyer off it.
 func (m *machine) stepResubmit(t *rapid.T) {
 	if !m.model.loaded {
 		t.Skip("no sale")

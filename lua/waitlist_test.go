@@ -339,7 +339,7 @@ func TestWaitlistKeysOfAnotherTypeChangeNothing(t *testing.T) {
 			return err
 		})
 		f.spoilt(key, func() error {
-			_, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: "first-1", OrderID: orderID(1)}})
+			_, err := release(f, "first-1", orderID(1))
 			return err
 		})
 	}
@@ -352,14 +352,10 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 	five, six := []string{f.saleKeys.Sale, "b", "c", "d", "e"}, []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}
 	f.unchanged("bad arguments", func() {
 		for _, args := range [][]any{{}, {orderID(1), 1, "ann", 1, "-"}, {orderID(1), 1, "ann", 0, "-", "-"}, {orderID(1), 1, "ann", "x", "-", "-"}, {orderID(1), 1, "ann", "1.5", "-", "-"}} {
-			if err := f.run("join.lua", five, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("join %v: got %v", args, err)
-			}
+			f.badCall("join.lua", five, args...)
 		}
 		for _, args := range [][]any{{}, {saleID, 1, "ann"}, {saleID, 0, "ann", orderID(1)}, {saleID, "x", "ann", orderID(1)}} {
-			if err := f.run("leave.lua", six, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("leave %v: got %v", args, err)
-			}
+			f.badCall("leave.lua", six, args...)
 		}
 		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
 			t.Error("an order id with a space is accepted")

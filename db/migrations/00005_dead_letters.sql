@@ -7,7 +7,8 @@ create table dead_letters (
     entry_id    text        not null, -- of the stream entry
     sale_id     text        not null default '', -- as far as the entry shows
     order_id    text        not null default '', -- as far as the entry shows; not always a UUID
-    -- The entry's fields. They may be any bytes, which text and jsonb can't hold: db/dead_letter_payload.go encodes them.
+    -- The entry's fields. They may be any bytes, which text and jsonb can't hold: db/dead_letter_payload.go encodes
+    -- them.
     payload     jsonb       not null,
     reason      text        not null, -- from a fixed set
     error       text        not null,
@@ -16,8 +17,8 @@ create table dead_letters (
     resolved_at timestamptz,
     resolution  text,
     note        text        not null default '', -- why it was discarded
-    -- The order that a replay makes: chosen before the first try and kept by every other one, so that a replay which died
-    -- half-way is not repeated as a second order.
+    -- The order that a replay makes: chosen before the first try and kept by every other one, so that a replay which
+    -- died half-way is not repeated as a second order.
     replay_order_id uuid,
     -- What a replay asks for, {"s": sale, "u": user, "q": units}, from before the call until its outcome is known.
     replay_as   jsonb,
@@ -28,7 +29,9 @@ create table dead_letters (
     constraint dead_letters_deliveries_bounds check (deliveries >= 0),
     constraint dead_letters_resolution_known check (resolution in ('replayed', 'discarded')),
     constraint dead_letters_resolution_set check ((resolved_at is null) = (resolution is null)),
-    constraint dead_letters_replay_set check (replay_order_id is not null or (replay_as is null and resolution is distinct from 'replayed')),
+    constraint dead_letters_replay_set check (
+        replay_order_id is not null or (replay_as is null and resolution is distinct from 'replayed')
+    ),
     constraint dead_letters_note_bounds check (octet_length(note) <= 1000)
 );
 

@@ -26,4 +26,5 @@ create trigger orders_transition before update on orders
     for each row when (old.status is distinct from new.status) execute function check_order_transition();
 
 -- A paid order has the time and the payment.
-alter table orders add constraint orders_paid_set check (status <> 'paid' or (paid_at is not null and payment_id is not null));
+alter table orders add constraint orders_paid_set
+    check (status <> 'paid' or (paid_at is not null and payment_id is not null));

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- What a unit costs, in minor units of a currency (cents, for instance). Null: the sale has no price, and what is paid is
--- recorded without being compared. It is given once, with the sale.
+-- What a unit costs, in minor units of a currency (cents, for instance). Null: the sale has no price, and what is paid
+-- is recorded without being compared. It is given once, with the sale.
 alter table sales
     add column unit_price bigint,
     add column currency   text,
@@ -43,7 +43,9 @@ create table payments (
     constraint payments_amount_set check ((amount is null) = (currency is null)),
     constraint payments_outcome_known check (outcome in ('waiting', 'paid', 'refund_due', 'refused', 'repeated')),
     constraint payments_reason_set check ((reason <> '') = (outcome in ('refused', 'refund_due'))),
-    constraint payments_money_set check (outcome = 'refused' or (payment_id <> '' and sale_id <> '' and order_id is not null)),
+    constraint payments_money_set check (
+        outcome = 'refused' or (payment_id <> '' and sale_id <> '' and order_id is not null)
+    ),
     constraint payments_decided_at_set check ((decided_at is null) = (outcome = 'waiting')),
     constraint payments_actor_bounds check (octet_length(actor) between 1 and 128)
 );

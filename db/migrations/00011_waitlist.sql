@@ -6,12 +6,13 @@ alter table sales
     add column waitlist integer not null default 0,
     add constraint sales_waitlist_bounds check (waitlist between 0 and 1000000);
 
--- The buyers who wait, or waited. Redis decides and serves; these are the answers that buyers got, from which the list is
--- rebuilt when Redis has lost it. A row is one entry in the list. It has ended where left_at is set, or where orders has a
--- row of this id: the order that was made when the buyer's turn came. So nothing is written here when a unit is handed over.
+-- The buyers who wait, or waited. Redis decides and serves; these are the answers that buyers got, from which the list
+-- is rebuilt when Redis has lost it. A row is one entry in the list. It has ended where left_at is set, or where orders
+-- has a row of this id: the order that was made when the buyer's turn came. So nothing is written here when a unit is
+-- handed over.
 --
--- Every join and every leave takes a ticket from one counter of the sale on its partition: a Redis that counts fewer than
--- the highest here has lost some of them. No foreign keys, for the reason given at orders.
+-- Every join and every leave takes a ticket from one counter of the sale on its partition: a Redis that counts fewer
+-- than the highest here has lost some of them. No foreign keys, for the reason given at orders.
 create table waitlist (
     sale_id      text collate "C" not null,
     order_id     uuid             not null, -- of the order that will be made

@@ -37,8 +37,8 @@ type Waiting struct {
 	Left  time.Duration // until the first lease ends that is in the way, unless it is renewed
 }
 
-// Acquire takes a mutex, enters it again, claims it after a hand-over, or joins its queue, which needs a Channel. The TTL
-// counts in whole milliseconds. With fair, no caller overtakes one that waits.
+// Acquire takes a mutex, enters it again, claims it after a hand-over, or joins its queue, which needs a Channel. The
+// TTL counts in whole milliseconds. With fair, no caller overtakes one that waits.
 func Acquire(
 	ctx context.Context, rdb redis.Scripter, keys Keys, who Caller, ttl time.Duration, fair bool,
 ) (got Waiting, err error) {

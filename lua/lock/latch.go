@@ -20,8 +20,8 @@ type LatchSpec struct {
 	Life  time.Duration
 }
 
-// Latch counts a party in, when there is one, and enters who.Hold as waiting, when it has a Channel; with leave, it takes
-// it out again. It returns how many parties are missing.
+// Latch counts a party in, when there is one, and enters who.Hold as waiting, when it has a Channel; with leave, it
+// takes it out again. It returns how many parties are missing.
 func Latch(
 	ctx context.Context, rdb redis.Scripter, keys Keys, spec LatchSpec, party string, who Caller, leave bool,
 ) (missing int64, err error) {

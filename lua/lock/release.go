@@ -20,8 +20,8 @@ const (
 	releaseNotHeld = "not-held"
 )
 
-// Release ends one hold of a mutex and, when who has a Channel, its place in the queue. held reports whether the hold had
-// the lock: false means that its lease ended before, or that it only waited.
+// Release ends one hold of a mutex and, when who has a Channel, its place in the queue. held reports whether the hold
+// had the lock: false means that its lease ended before, or that it only waited.
 func Release(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller) (held bool, err error) {
 	defer named("release", &err)
 	if err := who.check(time.Second); err != nil {

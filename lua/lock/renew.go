@@ -14,7 +14,8 @@ var renewSource string
 
 var renewScript = redis.NewScript(renewSource)
 
-// MaxRenewals bounds the holds of one Renew. The server answers no other client meanwhile: 500 take it about one millisecond.
+// MaxRenewals bounds the holds of one Renew. The server answers no other client meanwhile: 500 take it about one
+// millisecond.
 const MaxRenewals = 500
 
 // Renewal is a hold whose lease is to last for TTL from now on, in whole milliseconds. A share has no Owner.
@@ -23,8 +24,8 @@ type Renewal struct {
 	TTL              time.Duration
 }
 
-// Renew makes the leases of 1 to MaxRenewals holds longer, all of whose keys lie in one hash slot; ours[i] is false when the
-// lease of holds[i] had ended. No lease becomes shorter.
+// Renew makes the leases of 1 to MaxRenewals holds longer, all of whose keys lie in one hash slot; ours[i] is false
+// when the lease of holds[i] had ended. No lease becomes shorter.
 func Renew(ctx context.Context, rdb redis.Scripter, holds []Renewal) (ours []bool, err error) {
 	defer named("renew", &err)
 	if len(holds) < 1 || len(holds) > MaxRenewals {

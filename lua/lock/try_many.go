@@ -15,15 +15,15 @@ var tryManySource string
 
 var tryManyScript = redis.NewScript(tryManySource)
 
-// MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers no other client meanwhile: 1000 locks take it
-// about one millisecond.
+// MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers no other client meanwhile: 1000 locks take
+// it about one millisecond.
 const MaxBatch = 1000
 
 const tryManyBestEffort, tryManyAll = 0, 1
 
-// TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i] reports
-// whether keys[i] is taken. With all, it takes every one of them or none. The TTL counts in whole milliseconds. All keys lie
-// in one hash slot.
+// TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i]
+// reports whether keys[i] is taken. With all, it takes every one of them or none. The TTL counts in whole milliseconds.
+// All keys lie in one hash slot.
 func TryMany(
 	ctx context.Context, rdb redis.Scripter, keys []string, token string, ttl time.Duration, all bool,
 ) (held []bool, err error) {

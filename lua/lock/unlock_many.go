@@ -12,8 +12,8 @@ var unlockManySource string
 
 var unlockManyScript = redis.NewScript(unlockManySource)
 
-// UnlockMany frees those of 1 to MaxBatch locks that are held under the token, and returns how many those were. All keys
-// lie in one hash slot.
+// UnlockMany frees those of 1 to MaxBatch locks that are held under the token, and returns how many those were. All
+// keys lie in one hash slot.
 func UnlockMany(ctx context.Context, rdb redis.Scripter, keys []string, token string) (freed int64, err error) {
 	defer named("unlock_many", &err)
 	if err := checkBatch(keys, token); err != nil {

@@ -20,7 +20,8 @@ const (
 	unshareNotHeld = "not-held"
 )
 
-// GiveShareBack ends a share and, when who has a Channel, its place in the queue. held reports whether it was still held.
+// GiveShareBack ends a share and, when who has a Channel, its place in the queue. held reports whether it was still
+// held.
 func GiveShareBack(
 	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share,
 ) (held bool, err error) {
