@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
 )
 
-// balanceQuery is one sale's row with its watermarks: it takes no time, however many orders there are.
+// balanceQuery reads one sale's row with its watermarks: its cost does not depend on the number of orders.
 const balanceQuery = `
 select s.total, s.sold, s.version, coalesce(array_agg(w.partition) filter (where w.partition is not null), '{}'),
 	coalesce(array_agg(w.seq) filter (where w.partition is not null), '{}')
@@ -23,13 +22,9 @@ const balanceReleasesQuery = `
 select order_id::text, user_id, quantity, partition from releases
 where sale_id = $1 and applied_at is null limit $2`
 
-// balanceKnownQuery relies on orders_pkey: one look for each id.
-const balanceKnownQuery = `
-select o.id::text from unnest($2::text[]) as i (id)
-cross join lateral (select id from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
-
-// Balance returns what Postgres counts of a sale, with at most so many of its releases that are not applied, all of it at one
-// instant. Known are those of the given orders that have a row, in any status. No lock is taken. Errors: KindNotFound.
+// Balance returns what Postgres counts of a sale, with up to the given number of its releases that are not applied, all
+// of it at one instant. Known are those of the given orders that have a row, in any status. No lock is taken. Errors:
+// KindNotFound.
 func (s *Store) Balance(ctx context.Context, saleID string, orderIDs []string, releases int) (pipeline.Balance, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
@@ -46,7 +41,7 @@ func (s *Store) Balance(ctx context.Context, saleID string, orderIDs []string, r
 			return err
 		})
 		if ids := uuidsOf(orderIDs); len(ids) > 0 {
-			batch.Queue(balanceKnownQuery, saleID, ids).Query(func(rows pgx.Rows) error {
+			batch.Queue(knownOrdersQuery, saleID, ids).Query(func(rows pgx.Rows) error {
 				var id string
 				_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 					b.Known[id] = true
@@ -73,25 +68,4 @@ func scanBalance(row pgx.Row, b *pipeline.Balance) error {
 		b.Watermarks[pipeline.Partition(p)] = sequences[i]
 	}
 	return nil
-}
-
-// uuidsOf leaves out what is no UUID: it is no order's.
-func uuidsOf(texts []string) []string {
-	ids := make([]string, 0, len(texts))
-	for _, text := range texts {
-		if id, err := uuid.Parse(text); err == nil {
-			ids = append(ids, id.String())
-		}
-	}
-	return ids
-}
-
-// WaitingLetters counts the dead letters that wait for an operator. It relies on dead_letters_unresolved_idx, which is as small
-// as what waits.
-func (s *Store) WaitingLetters(ctx context.Context) (int64, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	var waiting int64
-	err := s.pool.QueryRow(ctx, `select count(*) from dead_letters where resolved_at is null`).Scan(&waiting)
-	return waiting, wrap(err, "waiting dead letters")
 }

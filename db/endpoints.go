@@ -13,39 +13,26 @@ import (
 
 // endpointColumns leave out the secret. The backlog is the distance in positions: right but for gaps, and read at once.
 const endpointColumns = `e.id, e.url, e.types, e.created_at, e.disabled_at, e.disabled_reason,
-	greatest(0, coalesce((select max(position) from outbox), 0) - e.cursor), e.failing_since, e.attempts, e.next_attempt_at,
-	e.last_error, e.delivered_at, e.missed`
+	greatest(0, coalesce((select max(position) from outbox), 0) - e.cursor), e.failing_since, e.attempts,
+	e.next_attempt_at, e.last_error, e.delivered_at, e.missed`
 
 // Endpoints returns all endpoints without their secrets, by id. There are at most webhook.MaxEndpoints.
 func (s *Store) Endpoints(ctx context.Context) ([]webhook.Endpoint, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+endpointColumns+` from endpoints e order by id`)
-	if err != nil {
-		return nil, wrap(err, "endpoints")
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) { return scanEndpoint(row) })
-	return list, wrap(err, "endpoints")
+	return queryAll(ctx, s, "endpoints", scanEndpointRow, `select `+endpointColumns+` from endpoints e order by id`)
 }
 
 // Endpoint returns one endpoint with its secret, or a KindNotFound error.
 func (s *Store) Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+endpointColumns+`, e.secret from endpoints e where id = $1`, id)
-	if err != nil {
-		return webhook.Endpoint{}, wrap(err, "endpoint")
-	}
 	var secret string
-	e, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+	e, err := queryOne(ctx, s, "endpoint", func(row pgx.CollectableRow) (webhook.Endpoint, error) {
 		return scanEndpoint(row, &secret)
-	})
+	}, `select `+endpointColumns+`, e.secret from endpoints e where id = $1`, id)
 	e.Secret = secret
 	return e, endpointError(err, id)
 }
 
-// AddEndpoint registers an endpoint: it gets what is committed from about now on. Errors: KindConflict when its URL is
-// registered already, or when there are webhook.MaxEndpoints.
+// AddEndpoint registers an endpoint: it receives what is committed from about now on. Errors: KindConflict when its URL
+// is registered already, or when there are webhook.MaxEndpoints.
 func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, types []string) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
@@ -57,19 +44,22 @@ func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, type
 			return err
 		}
 		registered, known := 0, false
-		if err := tx.QueryRow(ctx, `select count(*), coalesce(bool_or(url = $1), false) from endpoints`, url).Scan(&registered, &known); err != nil {
+		const query = `select count(*), coalesce(bool_or(url = $1), false) from endpoints`
+		if err := tx.QueryRow(ctx, query, url).Scan(&registered, &known); err != nil {
 			return err
 		}
 		if known {
-			return pipeline.Errorf(pipeline.KindConflict, "an endpoint with this URL is registered; its secret can't be shown again: remove it first to get another")
+			return pipeline.Errorf(pipeline.KindConflict, "an endpoint with this URL is registered; "+
+				"its secret can't be shown again: remove it first to get another")
 		}
 		if registered >= webhook.MaxEndpoints {
-			return pipeline.Errorf(pipeline.KindConflict, "%d endpoints are registered, and no more are allowed; remove one first", registered)
+			return pipeline.Errorf(pipeline.KindConflict,
+				"%d endpoints are registered, and no more are allowed; remove one first", registered)
 		}
 		if types == nil {
 			types = []string{}
 		}
-		// Positions that were given out and not used do no harm: the cursor only has to be behind what comes.
+		// Positions that were taken and not used do no harm: the cursor only has to be behind what comes.
 		rows, err := tx.Query(ctx, `
 			with e as (
 				insert into endpoints (url, secret, types, cursor)
@@ -83,15 +73,15 @@ func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, type
 		if err != nil {
 			return err
 		}
-		e, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) { return scanEndpoint(row) })
+		e, err = pgx.CollectExactlyOneRow(rows, scanEndpointRow)
 		return err
 	})
 	e.Secret = secret
 	return e, wrap(err, "add an endpoint")
 }
 
-// The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it changes
-// anything.
+// The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it
+// changes anything.
 const (
 	enableQuery = `
 with e as (
@@ -104,7 +94,8 @@ with e as (
 	returning *
 ), logged as (
 	insert into audit_log (actor, action, detail)
-	select $2, 'enable-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'cursor', cursor, 'skip_next', $3::boolean) from e
+	select $2, 'enable-endpoint',
+		jsonb_build_object('endpoint', id, 'url', url, 'cursor', cursor, 'skip_next', $3::boolean) from e
 )
 select count(*) from e`
 	disableQuery = `
@@ -125,34 +116,33 @@ with e as (delete from endpoints where id = $1 returning *), logged as (
 select count(*) from e`
 )
 
-// EnableEndpoint lets a disabled endpoint go on where it stopped, or behind the event that is next for it. One that is enabled
-// stays as it is. Errors: KindNotFound.
+// EnableEndpoint resumes deliveries to a disabled endpoint where they stopped, or after the event that is next for it.
+// An enabled endpoint stays as it is. Errors: KindNotFound.
 func (s *Store) EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (webhook.Endpoint, error) {
 	return s.changeEndpoint(ctx, enableQuery, id, actor, skipNext)
 }
 
-// DisableEndpoint stops deliveries, within some seconds. One that is disabled keeps its reason. Errors: KindNotFound.
+// DisableEndpoint stops deliveries, within some seconds. A disabled endpoint keeps its reason. Errors: KindNotFound.
 func (s *Store) DisableEndpoint(ctx context.Context, actor string, id int64) (webhook.Endpoint, error) {
 	return s.changeEndpoint(ctx, disableQuery, id, actor, "by "+actor)
 }
 
-func (s *Store) changeEndpoint(ctx context.Context, query string, id int64, actor string, with any) (webhook.Endpoint, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
+func (s *Store) changeEndpoint(
+	ctx context.Context, query string, id int64, actor string, with any,
+) (webhook.Endpoint, error) {
+	ctx, cancel := deadline(ctx, callTimeout) // for both statements
 	defer cancel()
-	if _, err := s.pool.Exec(ctx, query, id, actor, with); err != nil {
-		return webhook.Endpoint{}, wrap(err, "change an endpoint")
+	if _, err := s.exec(ctx, "change an endpoint", query, id, actor, with); err != nil {
+		return webhook.Endpoint{}, err
 	}
 	e, err := s.Endpoint(ctx, id)
 	e.Secret = ""
 	return e, err
 }
 
-// RemoveEndpoint forgets an endpoint and what it has not got. Errors: KindNotFound.
+// RemoveEndpoint deletes an endpoint and gives up what is not delivered to it. Errors: KindNotFound.
 func (s *Store) RemoveEndpoint(ctx context.Context, actor string, id int64) error {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	var removed int
-	err := s.pool.QueryRow(ctx, removeQuery, id, actor).Scan(&removed)
+	removed, err := queryValue[int](ctx, s, "endpoint", removeQuery, id, actor)
 	if err == nil && removed == 0 {
 		err = pgx.ErrNoRows
 	}
@@ -176,3 +166,5 @@ func scanEndpoint(row pgx.CollectableRow, more ...any) (webhook.Endpoint, error)
 	e.DisabledAt, e.FailingSince, e.DeliveredAt = timeOrZero(disabled), timeOrZero(failing), timeOrZero(delivered)
 	return e, err
 }
+
+func scanEndpointRow(row pgx.CollectableRow) (webhook.Endpoint, error) { return scanEndpoint(row) }

@@ -8,7 +8,7 @@ import (
 	"sluice/pipeline"
 )
 
-// The SQLSTATE codes and classes that mean something to us (PostgreSQL documentation, appendix A).
+// The SQLSTATE codes and classes that are handled here (PostgreSQL documentation, appendix A).
 const (
 	codeUniqueViolation      = "23505"
 	codeSerializationFailure = "40001"
@@ -19,7 +19,7 @@ const (
 	classConstraintViolation = "23"
 )
 
-// violations says in words what breaking a constraint means, for those that a caller's values can break.
+// violations are messages for broken constraints, for those that a caller's values can break.
 var violations = map[string]string{
 	"sales_pkey":                  "a sale with this id exists",
 	"sales_sold_within_total":     "more units would be sold than the sale has",
@@ -36,14 +36,14 @@ var violations = map[string]string{
 	"audit_log_actor_bounds":      "the actor is empty or too long",
 	"waitlist_user_id_bounds":     "the user id is empty or too long",
 	"waitlist_quantity_bounds":    "the quantity is out of bounds",
-	"waitlist_ticket_key":         "another person has this ticket",
+	"waitlist_ticket_key":         "another entry has this ticket",
 	"watermarks_partition_bounds": "the partition is out of bounds",
 	"endpoints_url_bounds":        "the URL is empty or too long",
 }
 
-// wrap turns whatever pgx returns into a pipeline.Error; nil stays nil and a pipeline.Error stays what it is. Only what
-// Postgres says about the values themselves is KindData. All the rest (no connection, no time, no space, a lock that was
-// not granted, a schema that is not there yet) may pass by itself or by an operator's help: KindUnavailable.
+// wrap turns an error of pgx into a pipeline.Error; nil stays nil and a pipeline.Error stays what it is. Only a refusal
+// of the values themselves is KindData. All the rest (no connection, no time, no space, a lock that was not granted, a
+// schema that is not there yet) may pass by itself or by an operator's help: KindUnavailable.
 func wrap(err error, what string) error {
 	if err == nil || pipeline.KindOf(err) != "" {
 		return err

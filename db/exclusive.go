@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Exclusively runs do, unless somebody else runs under the same name: then it returns false at once. Postgres frees the
-// name when this process dies, or its connection. It is a lease for as long as the connection lasts, and no more: what do
-// writes must be safe against another who took over.
+// Exclusively runs do, unless another call runs under the same name: then it returns false at once. Postgres frees the
+// name when this process or its connection dies. The lease lasts as long as the connection, and no longer: what do
+// writes must be safe against a process that took over.
 //
 // The advisory lock belongs to a transaction, not to the session, so that it works behind a pooler.
 func (s *Store) Exclusively(ctx context.Context, name string, do func(context.Context) error) (ran bool, err error) {

@@ -2,14 +2,14 @@ package db
 
 // The statements whose plans a test looks at.
 const (
-	InsertQuery      = insertQuery
-	ExplainQuery     = explainQuery
-	OrderQuery       = orderQuery
-	LatestOrderQuery = latestOrderQuery
-	KnownQuery       = knownQuery
-	UnappliedQuery   = unappliedQuery
-	WaitingQuery     = waitingQuery
-	OrdersByIDQuery  = ordersByIDQuery
+	InsertQuery            = insertQuery
+	ConflictsQuery         = conflictsQuery
+	OrderQuery             = orderQuery
+	LatestOrderQuery       = latestOrderQuery
+	KnownQuery             = knownQuery
+	UnappliedQuery         = unappliedQuery
+	UnresolvedLettersQuery = unresolvedLettersQuery
+	OrdersByIDQuery        = ordersByIDQuery
 
 	KnownPaymentQuery    = knownPaymentQuery
 	WaitingPaymentsQuery = waitingPaymentsQuery

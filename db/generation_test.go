@@ -39,7 +39,7 @@ func TestAStaleGenerationPersistsNothing(t *testing.T) {
 	}
 }
 
-// A generation begins only when the statements of the one before are done, so that whatever they wrote is seen by whoever
+// A generation begins only when the statements of the one before are done, so that what they wrote is seen by whatever
 // reads after it; and a statement that waits for it finds itself stale, though it began before.
 func TestAGenerationWaitsForItsStatements(t *testing.T) {
 	f := setup(t)
@@ -63,7 +63,7 @@ func TestAGenerationWaitsForItsStatements(t *testing.T) {
 		begun.Store(true)
 		done <- err
 	}()
-	f.waiting(t, 1)
+	f.lockWaiters(t, 1)
 	if begun.Load() {
 		t.Fatal("the next generation did not wait")
 	}
@@ -72,7 +72,7 @@ func TestAGenerationWaitsForItsStatements(t *testing.T) {
 		_, err := f.store.PersistOrders(f.ctx(), first, events("drop", 1))
 		stale <- err
 	}()
-	f.waiting(t, 2)
+	f.lockWaiters(t, 2)
 	if err := tx.Commit(f.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +114,10 @@ func must(g pipeline.Generation, err error) func(*testing.T) pipeline.Generation
 	}
 }
 
-// waiting waits until so many connections of this database wait for a lock.
-func (f *fixture) waiting(t *testing.T, n int64) {
+// lockWaiters returns once at least n connections of this database wait for a lock.
+func (f *fixture) lockWaiters(t *testing.T, n int64) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, "somebody waits for a lock", func() bool {
+	testkit.Eventually(t, time.Minute, "connections that wait for a lock", func() bool {
 		return one[int64](f, `
 			select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= n
 	})

@@ -3,8 +3,7 @@ package db
 import (
 	"context"
 	"errors"
-	"strconv"
-	"time"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,12 +11,8 @@ import (
 	"sluice/pipeline"
 )
 
-const (
-	// ledgerTimeout bounds the reading of one sale's ledger. A million live orders take some seconds.
-	ledgerTimeout = 2 * time.Minute
-	// ledgerChunk is how many orders in flight are looked up by one query.
-	ledgerChunk = 5000
-)
+// ledgerChunk is how many in-flight orders are looked up by one query.
+const ledgerChunk = 5000
 
 // liveQuery reads a large part of what there is: the planner takes the table or an index, whichever is shorter.
 const liveQuery = `
@@ -29,16 +24,16 @@ const unappliedQuery = `
 select order_id, user_id, quantity, partition, sequence, '', 0, created_at from releases
 where sale_id = $1 and applied_at is null`
 
-// knownQuery relies on orders_pkey: one look for each id.
+// knownQuery relies on orders_pkey: one lookup for each id.
 const knownQuery = `
 select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(o.number, 0), o.accepted_at
 from unnest($2::text[]) as i (id)
 cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
 
-// Ledger reads all that Postgres holds of a sale, at one instant: everything comes from one snapshot. Each live order and
-// each release that is not applied goes to its callback as it arrives, so that a million of them need no memory here; a nil
-// callback wants none. inFlight are the ids of orders that the caller saw in the stream: those that have a row come back as
-// Known. No lock is taken, and writers are not held up.
+// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. Each live order and
+// each release that is not applied goes to its callback as it arrives, so that a million of them need no memory here; a
+// nil callback leaves them out. inFlight are the ids of orders that the caller saw in the stream: those that have a row
+// come back as Known. No lock is taken, and writers do not wait.
 //
 // Errors: KindNotFound for an unknown sale; an error of a callback ends the reading and is returned as it is.
 func (s *Store) Ledger(
@@ -47,28 +42,16 @@ func (s *Store) Ledger(
 	if !pipeline.ValidSaleID(saleID) {
 		return pipeline.Ledger{}, unknownSale(saleID)
 	}
-	ctx, cancel := deadline(ctx, ledgerTimeout)
-	defer cancel()
 	var ledger pipeline.Ledger
-	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
+	err := s.snapshot(ctx, "ledger of sale "+saleID, func(ctx context.Context, tx pgx.Tx) error {
 		r := ledgerReader{tx: tx, saleID: saleID, ledger: &ledger}
 		return r.read(ctx, inFlight, live, unapplied)
 	})
-	var interrupted *callbackError
-	if errors.As(err, &interrupted) {
-		return pipeline.Ledger{}, interrupted.cause
-	}
 	if err != nil {
-		return pipeline.Ledger{}, wrap(err, "ledger of sale "+saleID)
+		return pipeline.Ledger{}, err
 	}
 	return ledger, nil
 }
-
-// callbackError carries an error of the caller's own through the transaction.
-type callbackError struct{ cause error }
-
-func (e *callbackError) Error() string { return e.cause.Error() }
 
 // ledgerReader reads the parts of one ledger within one transaction.
 type ledgerReader struct {
@@ -80,10 +63,6 @@ type ledgerReader struct {
 func (r *ledgerReader) read(
 	ctx context.Context, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
 ) error {
-	// The snapshot is taken by the first query after this one.
-	if err := allowLong(ctx, r.tx); err != nil {
-		return err
-	}
 	for _, part := range []func(context.Context) error{r.sale, r.statuses, r.watermarks, r.applied, r.incidents} {
 		if err := part(ctx); err != nil {
 			return err
@@ -98,13 +77,6 @@ func (r *ledgerReader) read(
 	return r.stream(ctx, unapplied, unappliedQuery)
 }
 
-// allowLong lets the statements of a transaction take as long as a ledger may: the pool's limit is made for short ones.
-func allowLong(ctx context.Context, tx pgx.Tx) error {
-	limit := strconv.FormatInt(ledgerTimeout.Milliseconds(), 10)
-	_, err := tx.Exec(ctx, `select set_config('statement_timeout', $1, true)`, limit)
-	return err
-}
-
 func (r *ledgerReader) sale(ctx context.Context) error {
 	err := r.tx.QueryRow(ctx, `select total, sold, version from sales where id = $1`, r.saleID).
 		Scan(&r.ledger.Total, &r.ledger.Sold, &r.ledger.Version)
@@ -116,7 +88,8 @@ func (r *ledgerReader) sale(ctx context.Context) error {
 
 func (r *ledgerReader) statuses(ctx context.Context) error {
 	rows, err := r.tx.Query(ctx, `
-		select status, partition, count(*), sum(quantity) from orders where sale_id = $1 group by status, partition`, r.saleID)
+		select status, partition, count(*), sum(quantity) from orders
+		where sale_id = $1 group by status, partition`, r.saleID)
 	if err != nil {
 		return err
 	}
@@ -172,54 +145,34 @@ func (r *ledgerReader) perPartition(ctx context.Context, query string) (map[pipe
 	return values, err
 }
 
-// known looks up the orders in flight. An id that is no UUID is no order's.
+// known looks up the in-flight orders.
 func (r *ledgerReader) known(ctx context.Context, inFlight []string) error {
 	r.ledger.Known = map[string]pipeline.LedgerOrder{}
-	var ids []string
-	for _, text := range inFlight {
-		if id, err := uuid.Parse(text); err == nil {
-			ids = append(ids, id.String())
-		}
-	}
-	note := func(o pipeline.LedgerOrder) error {
+	add := func(o pipeline.LedgerOrder) error {
 		r.ledger.Known[o.OrderID] = o
 		return nil
 	}
-	for len(ids) > 0 {
-		n := min(len(ids), ledgerChunk)
-		if err := r.stream(ctx, note, knownQuery, ids[:n]); err != nil {
+	for ids := range slices.Chunk(uuidsOf(inFlight), ledgerChunk) {
+		if err := r.stream(ctx, add, knownQuery, ids); err != nil {
 			return err
 		}
-		ids = ids[n:]
 	}
 	return nil
 }
 
-// stream hands the rows of a query to a callback one by one.
+// stream passes the rows of a query to a callback one by one.
 func (r *ledgerReader) stream(
 	ctx context.Context, each func(pipeline.LedgerOrder) error, query string, args ...any,
 ) error {
 	if each == nil {
 		return nil
 	}
-	// Ended with the callback's error, or else the rest of a million rows would be read to be thrown away.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	rows, err := r.tx.Query(ctx, query, append([]any{pgx.QueryExecModeCacheDescribe, r.saleID}, args...)...)
-	if err != nil {
-		return err
-	}
 	var order pipeline.LedgerOrder
 	var id uuid.UUID
 	into := []any{&id, &order.UserID, &order.Quantity, &order.Partition, &order.Sequence, &order.Status,
 		&order.Number, &order.AcceptedAt}
-	_, err = pgx.ForEachRow(rows, into, func() error {
+	return stream(ctx, r.tx, into, func() error {
 		order.OrderID, order.AcceptedAt = id.String(), order.AcceptedAt.UTC()
-		if err := each(order); err != nil {
-			cancel()
-			return &callbackError{err}
-		}
-		return nil
-	})
-	return err
+		return each(order)
+	}, query, append([]any{pgx.QueryExecModeCacheDescribe, r.saleID}, args...)...)
 }

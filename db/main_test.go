@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fixture is a fresh database with the store under test and a raw connection pool beside it.
+// fixture is a fresh database with the store under test and a plain pool of connections.
 type fixture struct {
 	*testing.T
 	url   string
@@ -49,6 +49,22 @@ func open(t *testing.T, url string, opts db.Options) *fixture {
 	return &fixture{T: t, url: url, store: store, raw: raw}
 }
 
+// benchStores are a store on a fresh database, and a plain pool of connections.
+func benchStores(b *testing.B) (*db.Store, *pgxpool.Pool) {
+	url := testkit.Database(b)
+	store, err := db.Open(b.Context(), url, db.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	raw, err := pgxpool.New(b.Context(), url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(raw.Close)
+	b.Cleanup(store.Close)
+	return store, raw
+}
+
 // ctx bounds everything that one test asks of Postgres.
 func (f *fixture) ctx() context.Context {
 	f.Helper()
@@ -74,8 +90,8 @@ func one[T any](f *fixture, query string, args ...any) T {
 	return value
 }
 
-// state is everything in the tables that the pipeline writes, down to which transaction wrote each row (xmin): two equal
-// states mean that not even an update without effect happened in between.
+// state is everything in the tables that the pipeline writes, down to which transaction wrote each row (xmin): two
+// equal states mean that not even an update without effect happened in between.
 func (f *fixture) state() string {
 	f.Helper()
 	all := ""
@@ -99,7 +115,19 @@ func newSale(id string, total int64) *pipeline.Sale {
 
 func (f *fixture) sale(id string, total int64) *pipeline.Sale {
 	f.Helper()
+	return f.create(newSale(id, total))
+}
+
+// freeSale is a sale whose orders need no payment.
+func (f *fixture) freeSale(id string, total int64) *pipeline.Sale {
+	f.Helper()
 	sale := newSale(id, total)
+	sale.PaymentWindow = 0
+	return f.create(sale)
+}
+
+func (f *fixture) create(sale *pipeline.Sale) *pipeline.Sale {
+	f.Helper()
 	if err := f.store.CreateSale(f.ctx(), sale); err != nil {
 		f.Fatalf("create sale: %v", err)
 	}
@@ -124,6 +152,16 @@ func event(saleID, userID string, quantity int, sequence int64) pipeline.Event {
 		OrderID: uuid.Must(uuid.NewV7()).String(), Number: 1<<40 + lastNumber.Add(1), UserID: userID, Quantity: quantity,
 		AcceptedAt: time.UnixMilli(1793534400000 + sequence).UTC(),
 	}
+}
+
+// cancel cancels an order for its buyer, and returns whether that changed it.
+func (f *fixture) cancel(e pipeline.Event) bool {
+	f.Helper()
+	_, changed, err := f.store.CancelOrder(f.ctx(), e.SaleID, e.OrderID, e.UserID)
+	if err != nil {
+		f.Fatalf("cancel order %s: %v", e.OrderID, err)
+	}
+	return changed
 }
 
 func (f *fixture) persist(batch ...pipeline.Event) []pipeline.PersistOutcome {

@@ -22,16 +22,16 @@ var migrationFiles embed.FS
 const (
 	// migrateTimeout bounds a whole run where the caller set no deadline, the wait for another run included.
 	migrateTimeout = 5 * time.Minute
-	// migrateLockPeriod is how often a second run asks whether the first one is done: the least that goose allows.
+	// migrateLockPeriod is how often a second run checks whether the first one is done: the least that goose allows.
 	migrateLockPeriod = 1 // seconds
 	// migrateLockTimeout is how long one statement may wait for a table that the running system uses. Longer would queue
 	// every later query of that table behind it.
 	migrateLockTimeout = "5s"
 )
 
-// Migrate brings a database to the schema of this build. Doing it again changes nothing, and of two runs at once one waits
-// for the other. The url must reach Postgres itself, not a pooler: the lock between runs belongs to a session. There is no
-// way back: no tool drops a table that holds orders.
+// Migrate brings a database to the schema of this build. Doing it again changes nothing, and of two runs at once one
+// waits for the other. The url must reach Postgres itself, not a pooler: the lock between runs belongs to a session.
+// There is no way back: no tool drops a table that holds orders.
 func Migrate(ctx context.Context, url string) error {
 	ctx, cancel := deadline(ctx, migrateTimeout)
 	defer cancel()

@@ -109,7 +109,7 @@ func TestCheckSchemaAcceptsNewer(t *testing.T) {
 	}
 }
 
-// Every constraint has a name of ours, so that a violation can be told by name.
+// Every constraint has a name of ours, so that a violation is recognised by its name.
 func TestConstraintsAreNamed(t *testing.T) {
 	f := setup(t)
 	unnamed := one[int64](f, `

@@ -20,10 +20,10 @@ type Options struct {
 	// the server gives up before the client does and nothing goes on unseen.
 	StatementTimeout time.Duration
 	// LockTimeout is how long a statement waits for one lock; default 2 s. It must be less than StatementTimeout, or the
-	// log would never tell a slow statement from a blocked one.
+	// log would not distinguish a slow statement from a blocked one.
 	LockTimeout time.Duration
 	// IdleTimeout is how long a transaction may sit idle before Postgres ends it and frees its locks; default 10 s. It
-	// speaks up when this process hangs between two statements.
+	// applies when this process hangs between two statements.
 	IdleTimeout time.Duration
 }
 
@@ -62,7 +62,8 @@ func (o Options) validate() error {
 	case o.MaxConns < 1 || o.MaxConns > maxConnsLimit:
 		return pipeline.Errorf(pipeline.KindInvalid, "database connections %d: use 1 to %d", o.MaxConns, maxConnsLimit)
 	case o.LockTimeout < time.Millisecond || o.LockTimeout >= o.StatementTimeout:
-		return pipeline.Errorf(pipeline.KindInvalid, "lock timeout %s: use 1ms or more, and less than the statement timeout %s",
+		return pipeline.Errorf(pipeline.KindInvalid,
+			"lock timeout %s: use 1ms or more, and less than the statement timeout %s",
 			o.LockTimeout, o.StatementTimeout)
 	case o.IdleTimeout < time.Millisecond:
 		return pipeline.Errorf(pipeline.KindInvalid, "idle timeout %s: use 1ms or more", o.IdleTimeout)
@@ -77,7 +78,7 @@ func (o Options) apply(config *pgxpool.Config) {
 	config.MaxConnLifetimeJitter = connLifetimeJitter
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	for name, value := range o.runtimeParams() {
-		if _, ok := config.ConnConfig.RuntimeParams[name]; !ok { // what the URL says wins
+		if _, ok := config.ConnConfig.RuntimeParams[name]; !ok { // the URL's setting wins
 			config.ConnConfig.RuntimeParams[name] = value
 		}
 	}

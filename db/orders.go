@@ -11,14 +11,14 @@ import (
 	"sluice/pipeline"
 )
 
-const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, status, reason, partition, sequence, accepted_at,
-	persisted_at, pay_by, paid_at, closed_at, version`
+const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, status, reason, partition, sequence,
+	accepted_at, persisted_at, pay_by, paid_at, closed_at, version`
 
 // orderQuery relies on orders_pkey.
 const orderQuery = `select ` + orderColumns + ` from orders where sale_id = $1 and id = $2::text::uuid`
 
-// latestOrderQuery takes two looks, at orders_live_buyer_key and at orders_closed_buyer_idx, so that no index needs to
-// hold both kinds of orders.
+// latestOrderQuery reads two indexes, orders_live_buyer_key and orders_closed_buyer_idx, so that neither needs both
+// kinds of orders.
 const latestOrderQuery = `
 select ` + orderColumns + ` from (
 	(select o.*, true as live from orders o
@@ -50,20 +50,11 @@ func (s *Store) LatestOrder(ctx context.Context, saleID, userID string) (pipelin
 }
 
 func (s *Store) oneOrder(ctx context.Context, query string, args ...any) (pipeline.Order, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return pipeline.Order{}, wrap(err, "order")
-	}
-	order, err := pgx.CollectExactlyOneRow(rows, scanOrder)
+	order, err := queryOne(ctx, s, "order", scanOrder, query, args...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return pipeline.Order{}, errNoOrder
+		err = errNoOrder
 	}
-	if err != nil {
-		return pipeline.Order{}, wrap(err, "order")
-	}
-	return order, nil
+	return order, err
 }
 
 func scanOrder(row pgx.CollectableRow) (pipeline.Order, error) {
@@ -71,8 +62,7 @@ func scanOrder(row pgx.CollectableRow) (pipeline.Order, error) {
 	var id uuid.UUID
 	var payBy, paidAt, closedAt *time.Time
 	err := row.Scan(&o.SaleID, &id, &o.Number, &o.UserID, &o.Quantity, &o.Status, &o.Reason, &o.Partition, &o.Sequence,
-		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt,
-		&o.Version)
+		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt, &o.Version)
 	o.ID = id.String()
 	o.AcceptedAt, o.PersistedAt = o.AcceptedAt.UTC(), o.PersistedAt.UTC()
 	o.PayBy, o.PaidAt, o.ClosedAt = timeOrZero(payBy), timeOrZero(paidAt), timeOrZero(closedAt)

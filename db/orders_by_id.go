@@ -9,13 +9,13 @@ import (
 	"sluice/pipeline"
 )
 
-// ordersByIDQuery relies on orders_pkey: one look for each order.
+// ordersByIDQuery relies on orders_pkey: one lookup for each order.
 const ordersByIDQuery = `
 select ` + orderColumns + ` from unnest($1::text[], $2::text[]) as i (of_sale, of_id)
 cross join lateral (select * from orders where sale_id = i.of_sale and id = i.of_id::uuid limit 1) o`
 
-// OrdersByID returns those of the named orders that have a row, in no particular order. Some hundred at once cost little more
-// than one. What can't be an order's name has no row. Errors: KindUnavailable.
+// OrdersByID returns those of the named orders that have a row, in no particular order. Some hundred at once cost
+// little more than one. What can't be an order's name has no row. Errors: KindUnavailable.
 func (s *Store) OrdersByID(ctx context.Context, keys []pipeline.OrderKey) ([]pipeline.Order, error) {
 	sales, ids := make([]string, 0, len(keys)), make([]string, 0, len(keys))
 	for _, key := range keys {
@@ -23,12 +23,35 @@ func (s *Store) OrdersByID(ctx context.Context, keys []pipeline.OrderKey) ([]pip
 			sales, ids = append(sales, key.SaleID), append(ids, id.String())
 		}
 	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, ordersByIDQuery, sales, ids)
+	return queryAll(ctx, s, "orders", scanOrder, ordersByIDQuery, sales, ids)
+}
+
+// knownOrdersQuery relies on orders_pkey: one lookup for each id.
+const knownOrdersQuery = `
+select o.id::text from unnest($2::text[]) as i (id)
+cross join lateral (select id from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
+
+// KnownOrders returns those of a sale's orders that have a row, in any status.
+func (s *Store) KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error) {
+	ids, err := queryAll(ctx, s, "known orders", pgx.RowTo[string], knownOrdersQuery,
+		pgx.QueryExecModeCacheDescribe, saleID, orderIDs)
 	if err != nil {
-		return nil, wrap(err, "orders")
+		return nil, err
 	}
-	orders, err := pgx.CollectRows(rows, scanOrder)
-	return orders, wrap(err, "orders")
+	known := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		known[id] = true
+	}
+	return known, nil
+}
+
+// uuidsOf leaves out what is no UUID, and so no order's id.
+func uuidsOf(texts []string) []string {
+	ids := make([]string, 0, len(texts))
+	for _, text := range texts {
+		if id, err := uuid.Parse(text); err == nil {
+			ids = append(ids, id.String())
+		}
+	}
+	return ids
 }

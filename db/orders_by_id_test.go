@@ -8,7 +8,7 @@ import (
 	"sluice/pipeline"
 )
 
-// What has a row comes back as Order tells it, whatever else is asked for beside it.
+// What has a row comes back as Order returns it, whatever else is asked for beside it.
 func TestOrdersByID(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)

@@ -10,14 +10,10 @@ import (
 	"sluice/webhook"
 )
 
-// SequenceEvents gives positions to up to limit committed events and returns how many got one; 0 also when another process
-// is doing it (00010_outbox.sql says how).
+// SequenceEvents gives positions to up to limit committed events and returns how many got one; 0 also when another
+// process is doing it (00010_outbox.sql describes how).
 func (s *Store) SequenceEvents(ctx context.Context, limit int) (int, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	var given int
-	err := s.pool.QueryRow(ctx, `select sequence_outbox($1)`, limit).Scan(&given)
-	return given, wrap(err, "sequence events")
+	return queryValue[int](ctx, s, "sequence events", `select sequence_outbox($1)`, limit)
 }
 
 // nextEventsQuery relies on outbox_position_key.
@@ -28,16 +24,10 @@ from outbox
 where position > $1
 order by position limit $3`
 
-// NextEvents returns up to limit events behind a position, in the order of positions. Those of a type that is not among
+// NextEvents returns up to limit events after a position, in the order of positions. Those of a type that is not among
 // types, unless that is empty, come without data.
 func (s *Store) NextEvents(ctx context.Context, after int64, types []string, limit int) ([]webhook.Event, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, nextEventsQuery, after, types, limit)
-	if err != nil {
-		return nil, wrap(err, "next events")
-	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Event, error) {
+	return queryAll(ctx, s, "next events", func(row pgx.CollectableRow) (webhook.Event, error) {
 		var e webhook.Event
 		var data *string
 		err := row.Scan(&e.Position, &e.ID, &e.Type, &e.SaleID, &e.OrderID, &e.CreatedAt, &data)
@@ -45,11 +35,10 @@ func (s *Store) NextEvents(ctx context.Context, after int64, types []string, lim
 			e.Data = []byte(*data)
 		}
 		return e, err
-	})
-	return events, wrap(err, "next events")
+	}, nextEventsQuery, after, types, limit)
 }
 
-// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is left to it.
+// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped.
 const claimQuery = `
 with due as (
 	select id from endpoints e
@@ -64,24 +53,18 @@ from due
 where e.id = due.id
 returning e.id, e.url, e.secret, e.types, e.attempts, e.cursor`
 
-// ClaimEndpoints claims up to limit endpoints that have events to get, are due and not claimed, for so long.
+// ClaimEndpoints claims up to limit endpoints that have events to receive, are due and not claimed, for the time of a
+// lease.
 func (s *Store) ClaimEndpoints(ctx context.Context, limit int, lease time.Duration) ([]webhook.Claim, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
 	token := uuid.NewString()
-	rows, err := s.pool.Query(ctx, claimQuery, limit, token, lease)
-	if err != nil {
-		return nil, wrap(err, "claim endpoints")
-	}
-	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Claim, error) {
+	return queryAll(ctx, s, "claim endpoints", func(row pgx.CollectableRow) (webhook.Claim, error) {
 		c := webhook.Claim{Lease: token}
 		err := row.Scan(&c.ID, &c.URL, &c.Secret, &c.Types, &c.Attempts, &c.Cursor)
 		return c, err
-	})
-	return claims, wrap(err, "claim endpoints")
+	}, claimQuery, limit, token, lease)
 }
 
-// advanceQuery moves the cursor on condition of the lease. An endpoint that was disabled meanwhile keeps what it got.
+// advanceQuery moves the cursor on condition of the lease. An endpoint that was disabled meanwhile keeps its progress.
 const advanceQuery = `
 update endpoints set cursor = greatest(cursor, $3),
 	delivered_at = case when $4 then now() else delivered_at end,
@@ -93,22 +76,18 @@ update endpoints set cursor = greatest(cursor, $3),
 where id = $1 and lease = $2::text::uuid
 returning disabled_at is null`
 
-// Advance notes what was delivered, and prolongs the claim or gives it up. It returns false when the claim is lost, and when
-// the endpoint was disabled or removed.
+// Advance records what was delivered, and prolongs the claim or ends it. It returns false when the claim is lost, and
+// when the endpoint was disabled or removed.
 func (s *Store) Advance(ctx context.Context, c *webhook.Claim, p webhook.Progress) (bool, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, advanceQuery, c.ID, c.Lease, p.Cursor, p.Delivered, p.Lease)
-	if err != nil {
-		return false, wrap(err, "note deliveries")
-	}
-	kept, err := pgx.CollectRows(rows, pgx.RowTo[bool])
-	return len(kept) == 1 && kept[0], wrap(err, "note deliveries")
+	kept, err := queryAll(ctx, s, "record deliveries", pgx.RowTo[bool], advanceQuery,
+		c.ID, c.Lease, p.Cursor, p.Delivered, p.Lease)
+	return len(kept) == 1 && kept[0], err
 }
 
-// failQuery notes a failure on condition of the lease, and disables an endpoint that is gone or has failed for too long.
+// failQuery records a failure on condition of the lease, and disables an endpoint that is gone or has failed for too
+// long.
 const failQuery = `
-with held as (
+with claimed as (
 	select id, case when $4 then now() else coalesce(failing_since, now()) end as since, disabled_at is null as enabled
 	from endpoints where id = $1 and lease = $2::text::uuid
 	for no key update
@@ -118,7 +97,7 @@ with held as (
 		when $6 then $5
 		when since <= now() - $9::interval then 'deliveries failed since ' || event_time(since) || '; the last error: ' || $5
 		else '' end as reason
-	from held
+	from claimed
 )
 update endpoints e set cursor = greatest(e.cursor, $3),
 	delivered_at = case when $4 then now() else e.delivered_at end,
@@ -130,27 +109,22 @@ from judged j
 where e.id = j.id
 returning j.reason`
 
-// Fail notes what was delivered and then a failure, and gives the claim up. It returns why the endpoint is disabled now, if
-// this did it. Nothing happens when the claim is lost.
+// Fail records what was delivered and then a failure, and ends the claim. It returns why the endpoint is disabled now,
+// if this call disabled it. Nothing happens when the claim is lost.
 func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, failQuery, c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Pause,
-		webhook.FailingLimit)
-	if err != nil {
-		return "", wrap(err, "note a failed delivery")
-	}
-	reasons, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	reasons, err := queryAll(ctx, s, "record a failed delivery", pgx.RowTo[string], failQuery,
+		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Pause, webhook.FailingLimit)
 	if err != nil || len(reasons) == 0 {
-		return "", wrap(err, "note a failed delivery")
+		return "", err
 	}
 	return reasons[0], nil
 }
 
-// oldestEvents are the first in the order of positions, which is about that of age: each run looks at so many and no more.
-const oldestEvents = `select id, position, type, created_at from outbox where position is not null order by position limit $1`
+// oldestEvents are the first in the order of positions, which is about that of age: each run reads a limited number.
+const oldestEvents = `
+	select id, position, type, created_at from outbox where position is not null order by position limit $1`
 
-// pruneQuery drops what nobody waits for: a disabled endpoint does.
+// pruneQuery drops what no endpoint is still to receive; a disabled endpoint counts.
 const pruneQuery = `
 with passed as (select min(cursor) as position from endpoints), old as (
 	select o.id from (` + oldestEvents + `) o, passed
@@ -158,8 +132,8 @@ with passed as (select min(cursor) as position from endpoints), old as (
 )
 delete from outbox o using old where o.id = old.id`
 
-// dropQuery drops what is too old, whoever waits for it, and counts it. It runs while the cursors are locked: a statement
-// that waited for a row would count nothing for it.
+// dropQuery drops what is too old, even if endpoints are still to receive it, and counts it as missed. It runs while
+// the cursors are locked: a statement that waited for a row would count nothing for it.
 const dropQuery = `
 with old as (
 	select id from (` + oldestEvents + `) o where created_at < now() - $2::interval
@@ -174,20 +148,20 @@ with old as (
 )
 select (select count(*) from dropped)::integer, coalesce((select sum(events) from lost), 0)::integer`
 
-// PruneEvents drops events, up to limit for each of two reasons: nobody waits for them and they are older than
-// webhook.KeepDelivered, or they are older than webhook.KeepWaiting.
+// PruneEvents drops events, up to limit for each of two reasons: no endpoint is still to receive them and they are
+// older than webhook.KeepDelivered, or they are older than webhook.KeepWaiting.
 func (s *Store) PruneEvents(ctx context.Context, limit int) (webhook.Pruned, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, pruneQuery, limit, webhook.KeepDelivered)
+	delivered, err := s.exec(ctx, "prune events", pruneQuery, limit, webhook.KeepDelivered)
 	if err != nil {
-		return webhook.Pruned{}, wrap(err, "prune events")
+		return webhook.Pruned{}, err
 	}
-	pruned := webhook.Pruned{Events: int(tag.RowsAffected())}
-	late := false
+	pruned := webhook.Pruned{Events: int(delivered)}
 	const lateQuery = `select exists (select from (` + oldestEvents + `) o where created_at < now() - $2::interval)`
-	if err := s.pool.QueryRow(ctx, lateQuery, 1, webhook.KeepWaiting).Scan(&late); err != nil || !late {
-		return pruned, wrap(err, "prune events")
+	late, err := queryValue[bool](ctx, s, "prune events", lateQuery, 1, webhook.KeepWaiting)
+	if err != nil || !late {
+		return pruned, err
 	}
 	dropped := webhook.Pruned{}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {

@@ -7,17 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"sluice/db"
-	"sluice/internal/testkit"
 	"sluice/pipeline"
 	"sluice/webhook"
 )
 
-// BenchmarkOutbox measures what the triggers of events cost the persist statement, against the same statement without them:
-// with nobody registered, with an endpoint and orders that await payment (which are no events), and with an endpoint and
-// orders that are confirmed at once (each of which is one). The four take turns, each in a database of its own. One
+// BenchmarkOutbox measures what the triggers of events cost the persist statement, against the same statement without
+// them: with no endpoint, with an endpoint and orders that await payment (which are no events), and with an endpoint
+// and orders that are confirmed at once (each of which is one). The four take turns, each in a database of its own. One
 // iteration is one batch of 500 each.
 func BenchmarkOutbox(b *testing.B) {
 	sides := []struct {
@@ -27,23 +23,15 @@ func BenchmarkOutbox(b *testing.B) {
 		write func(context.Context, []pipeline.Event) error
 		spent []time.Duration
 	}{
-		{name: "without", setup: `alter table orders disable trigger orders_announce_new; alter table sales disable trigger sales_announce_sold_out`},
-		{name: "nobody", setup: `select 1`},
+		{name: "without", setup: `
+			alter table orders disable trigger orders_announce_new;
+			alter table sales disable trigger sales_announce_sold_out`},
+		{name: "no-endpoint", setup: `select 1`},
 		{name: "awaiting", setup: `insert into endpoints (url, secret, cursor) values ('u', 's', 0)`},
 		{name: "confirmed", setup: `insert into endpoints (url, secret, cursor) values ('u', 's', 0)`, free: true},
 	}
 	for i := range sides {
-		url := testkit.Database(b)
-		store, err := db.Open(b.Context(), url, db.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(store.Close)
-		raw, err := pgxpool.New(b.Context(), url)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(raw.Close)
+		store, raw := benchStores(b)
 		if _, err := raw.Exec(b.Context(), sides[i].setup); err != nil {
 			b.Fatal(err)
 		}
@@ -70,10 +58,10 @@ func BenchmarkOutbox(b *testing.B) {
 		b.ReportMetric(median(sides[0].spent).Seconds()/median(side.spent).Seconds(), side.name+"-ratio")
 	}
 	b.ReportMetric(benchBatch/median(sides[0].spent).Seconds(), "rows/s")
-	b.ReportMetric(0, "ns/op") // of all sides together: says nothing
+	b.ReportMetric(0, "ns/op") // of all sides together: means nothing
 }
 
-// median, because one batch that a busy machine held up must not decide.
+// median, because one batch that a busy machine delayed must not decide.
 func median(all []time.Duration) time.Duration {
 	slices.Sort(all)
 	return all[len(all)/2]
@@ -82,21 +70,13 @@ func median(all []time.Duration) time.Duration {
 // BenchmarkSequenceEvents makes events readable, and reads them page by page as a delivery does.
 func BenchmarkSequenceEvents(b *testing.B) {
 	const n = 10_000
-	url := testkit.Database(b)
-	store, err := db.Open(b.Context(), url, db.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close()
-	raw, err := pgxpool.New(b.Context(), url)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer raw.Close()
+	store, raw := benchStores(b)
 	var given, read time.Duration
 	cursor := int64(0)
 	for b.Loop() {
-		if _, err := raw.Exec(b.Context(), `insert into outbox (type, sale_id, data) select 't', 'drop', '{"a": 1}' from generate_series(1, $1)`, n); err != nil {
+		_, err := raw.Exec(b.Context(), `
+			insert into outbox (type, sale_id, data) select 't', 'drop', '{"a": 1}' from generate_series(1, $1)`, n)
+		if err != nil {
 			b.Fatal(err)
 		}
 		began := time.Now()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
@@ -15,7 +16,7 @@ const (
 	paymentColumns = `id, coalesce(webhook_id, ''), payment_id, sale_id, coalesce(order_id::text, ''), user_id,
 	coalesce(amount, 0), coalesce(currency, ''), outcome, reason, detail, order_status, actor, received_at, decided_at`
 
-	// paymentLockQuery lets tellers of the same money pass one by one. It is a statement of its own: what is read after it
+	// paymentLockQuery lets reports of the same money pass one by one. It is a statement of its own: what is read after it
 	// was committed before.
 	paymentLockQuery = `select pg_advisory_xact_lock(hashtextextended('sluice:payment:' || $1, 0))`
 
@@ -26,8 +27,8 @@ select ` + paymentColumns + ` from payments where webhook_id = $1
 union
 select ` + paymentColumns + ` from payments where payment_id = $2 and outcome in ('waiting', 'paid', 'refund_due')`
 
-	// payableQuery takes the order's row until the transaction ends: whoever cancels or expires it meanwhile waits, or
-	// leaves it alone.
+	// payableQuery locks the order's row until the transaction ends: a cancellation meanwhile waits, and an expiry skips
+	// it.
 	payableQuery = orderQuery + ` for no key update`
 
 	payQuery = `
@@ -35,8 +36,8 @@ update orders set status = $3, paid_at = now(), payment_id = $4
 where sale_id = $1 and id = $2::text::uuid and status = any($5::text[])
 returning ` + orderColumns
 
-	notePaymentQuery = `
-with noted as (
+	insertPaymentQuery = `
+with inserted as (
 	insert into payments (webhook_id, payment_id, sale_id, order_id, user_id, amount, currency, outcome, reason, detail,
 		order_status, actor, decided_at)
 	values (nullif($1, ''), $2, $3, nullif($4, '')::uuid, $5, nullif($6::bigint, 0), nullif($7, ''), $8, $9, $10, $11, $12,
@@ -44,18 +45,18 @@ with noted as (
 	returning *
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
-	select actor, 'pay', nullif(sale_id, ''), $13::text::jsonb from noted where $14
+	select actor, 'pay', nullif(sale_id, ''), $13::text::jsonb from inserted where $14
 )
-select ` + paymentColumns + ` from noted`
+select ` + paymentColumns + ` from inserted`
 
 	// paymentRounds bounds how often a payment starts again because another one with its webhook id came in between.
 	paymentRounds = 3
 )
 
-// RecordPayment decides a payment and records it, in one transaction with what it does to its order. It may be called any
-// number of times, also at once: a webhook that is known gets what became of it, and money that is known counts once. Where
-// the order has no row, or sale is nil, absent decides; without an Outcome there nothing is recorded. Errors:
-// KindUnavailable; KindData for values that Postgres refuses.
+// RecordPayment decides a payment and records it, in one transaction with what it does to its order. It may be called
+// any number of times, also at once: a webhook that is known gets its first outcome again, and money that is known
+// counts once. Where the order has no row, or sale is nil, absent decides; if absent has no Outcome, nothing is
+// recorded. Errors: KindUnavailable; KindData for values that Postgres refuses.
 func (s *Store) RecordPayment(
 	ctx context.Context, payment pipeline.Payment, sale *pipeline.Sale, absent pipeline.PaymentDecision,
 ) (pipeline.PaymentRecord, error) {
@@ -64,8 +65,13 @@ func (s *Store) RecordPayment(
 	var record pipeline.PaymentRecord
 	var err error
 	for range paymentRounds {
-		record, err = retryCollisions(ctx, func() (pipeline.PaymentRecord, error) {
-			return s.recordPayment(ctx, payment, sale, absent)
+		record, err = retryCollisions(ctx, func() (record pipeline.PaymentRecord, err error) {
+			err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+				t := paymentTx{tx: tx, sale: sale, absent: absent}
+				record, err = t.record(ctx, payment)
+				return err
+			})
+			return record, err
 		})
 		if !breaks(err, "payments_webhook_id_key") {
 			break
@@ -74,45 +80,47 @@ func (s *Store) RecordPayment(
 	return record, wrap(err, "record a payment")
 }
 
-func (s *Store) recordPayment(
-	ctx context.Context, p pipeline.Payment, sale *pipeline.Sale, absent pipeline.PaymentDecision,
-) (record pipeline.PaymentRecord, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		record = pipeline.PaymentRecord{}
-		if _, err := tx.Exec(ctx, paymentLockQuery, p.PaymentID); err != nil {
-			return err
+// paymentTx is the transaction that decides one payment.
+type paymentTx struct {
+	tx     pgx.Tx
+	sale   *pipeline.Sale           // nil where there is no such sale
+	absent pipeline.PaymentDecision // where the order has no row
+}
+
+func (d *paymentTx) record(ctx context.Context, p pipeline.Payment) (pipeline.PaymentRecord, error) {
+	var record pipeline.PaymentRecord
+	if _, err := d.tx.Exec(ctx, paymentLockQuery, p.PaymentID); err != nil {
+		return record, err
+	}
+	message, money, err := d.known(ctx, &p)
+	if err != nil {
+		return record, err
+	}
+	if message != nil {
+		record.Payment, record.Replayed = *message, true
+		return record, nil
+	}
+	decision := d.absent
+	switch {
+	case d.sale == nil:
+	case money != nil:
+		decision = againstKnown(&p, money)
+		p.OrderStatus = money.OrderStatus
+	default:
+		if decision, err = d.payOrder(ctx, &p, &record); err != nil {
+			return record, err
 		}
-		message, money, err := knownPayment(ctx, tx, &p)
-		if err != nil {
-			return err
-		}
-		if message != nil {
-			record.Payment, record.Replayed = *message, true
-			return nil
-		}
-		decision := absent
-		switch {
-		case sale == nil:
-		case money != nil:
-			decision = againstKnown(&p, money)
-			p.OrderStatus = money.OrderStatus
-		default:
-			if decision, err = s.payOrder(ctx, tx, &p, sale, absent, &record); err != nil {
-				return err
-			}
-		}
-		if decision.Outcome == "" {
-			return nil
-		}
-		record.Payment, err = notePayment(ctx, tx, &p, decision)
-		return err
-	})
+	}
+	if decision.Outcome == "" {
+		return record, nil
+	}
+	record.Payment, err = d.insertPayment(ctx, &p, decision)
 	return record, err
 }
 
-// knownPayment returns what is recorded of the same message, and of the same money; nil where nothing is.
-func knownPayment(ctx context.Context, tx pgx.Tx, p *pipeline.Payment) (message, money *pipeline.Payment, err error) {
-	rows, err := tx.Query(ctx, knownPaymentQuery, optionalText(p.WebhookID), p.PaymentID)
+// known returns what is recorded of the same message, and of the same money; nil where nothing is.
+func (d *paymentTx) known(ctx context.Context, p *pipeline.Payment) (message, money *pipeline.Payment, err error) {
+	rows, err := d.tx.Query(ctx, knownPaymentQuery, optionalText(p.WebhookID), p.PaymentID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,62 +135,67 @@ func knownPayment(ctx context.Context, tx pgx.Tx, p *pipeline.Payment) (message,
 	return message, money, err
 }
 
-// againstKnown decides a payment whose money is known: it is the same story again, or a contradiction.
+// againstKnown decides a payment whose money is known: it is a repetition, or a contradiction.
 func againstKnown(p, known *pipeline.Payment) pipeline.PaymentDecision {
 	sameAmount := p.Amount == known.Amount && p.Currency == known.Currency || p.Amount == 0 || known.Amount == 0
 	if p.SaleID != known.SaleID || p.OrderID != known.OrderID || !sameAmount {
-		return pipeline.Refusal(pipeline.ReasonPaymentReused, "payment %s was told of before, with another order or amount", p.PaymentID)
+		return pipeline.Refusal(pipeline.ReasonPaymentReused,
+			"payment %s was reported before, with another order or amount", p.PaymentID)
 	}
 	return pipeline.PaymentDecision{Outcome: pipeline.PaymentRepeated}
 }
 
-// payOrder decides a payment by its order, whose row it holds from then on, and changes the order accordingly.
-func (s *Store) payOrder(
-	ctx context.Context, tx pgx.Tx, p *pipeline.Payment, sale *pipeline.Sale, absent pipeline.PaymentDecision, record *pipeline.PaymentRecord,
+// payOrder decides a payment by its order, whose row it locks, and changes the order accordingly.
+func (d *paymentTx) payOrder(
+	ctx context.Context, p *pipeline.Payment, record *pipeline.PaymentRecord,
 ) (pipeline.PaymentDecision, error) {
-	rows, err := tx.Query(ctx, payableQuery, p.SaleID, p.OrderID)
+	rows, err := d.tx.Query(ctx, payableQuery, p.SaleID, p.OrderID)
 	if err != nil {
-		return absent, err
+		return d.absent, err
 	}
 	record.Order, err = pgx.CollectExactlyOneRow(rows, scanOrder)
 	if errors.Is(err, pgx.ErrNoRows) {
 		record.Order = pipeline.Order{}
-		if absent.Outcome == pipeline.PaymentWaiting {
+		if d.absent.Outcome == pipeline.PaymentWaiting {
 			p.OrderStatus = pipeline.StatusQueued
 		}
-		return absent, nil
+		return d.absent, nil
 	}
 	if err != nil {
-		return absent, err
+		return d.absent, err
 	}
-	decision := p.Decide(sale, &record.Order)
+	decision := p.Decide(d.sale, &record.Order)
 	if decision.Becomes != "" {
-		rows, err := tx.Query(ctx, payQuery, p.SaleID, p.OrderID, decision.Becomes, p.PaymentID, statuses(decision.Becomes.Before()))
+		rows, err := d.tx.Query(ctx, payQuery,
+			p.SaleID, p.OrderID, decision.Becomes, p.PaymentID, statuses(decision.Becomes.Before()))
 		if err != nil {
 			return decision, err
 		}
-		// The row is held since it was read: one that does not change now is a fault of the program.
+		// The row is locked since it was read: one that does not change now is a fault of the program.
 		if record.Order, err = pgx.CollectExactlyOneRow(rows, scanOrder); err != nil {
 			return decision, err
 		}
 		record.Changed = true
 	}
-	if decision.Reason != pipeline.ReasonForeignOrder { // how a stranger's order stands is not told
+	if decision.Reason != pipeline.ReasonForeignOrder { // the status of another buyer's order is not shown
 		p.OrderStatus = record.Order.Status
 	}
 	return decision, nil
 }
 
-func notePayment(ctx context.Context, tx pgx.Tx, p *pipeline.Payment, d pipeline.PaymentDecision) (pipeline.Payment, error) {
+func (d *paymentTx) insertPayment(
+	ctx context.Context, p *pipeline.Payment, decision pipeline.PaymentDecision,
+) (pipeline.Payment, error) {
 	detail, err := json.Marshal(map[string]any{
 		"order_id": p.OrderID, "payment_id": p.PaymentID, "amount": p.Amount, "currency": p.Currency,
-		"outcome": d.Outcome, "reason": d.Reason, "order_status": p.OrderStatus,
+		"outcome": decision.Outcome, "reason": decision.Reason, "order_status": p.OrderStatus,
 	})
 	if err != nil {
 		return *p, err
 	}
-	rows, err := tx.Query(ctx, notePaymentQuery, p.WebhookID, p.PaymentID, p.SaleID, p.OrderID, p.UserID, p.Amount, p.Currency,
-		d.Outcome, d.Reason, d.Detail, p.OrderStatus, p.Actor, string(detail), p.Actor != pipeline.WebhookActor)
+	rows, err := d.tx.Query(ctx, insertPaymentQuery, p.WebhookID, p.PaymentID, p.SaleID, p.OrderID, p.UserID, p.Amount,
+		p.Currency, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus, p.Actor, string(detail),
+		p.Actor != pipeline.WebhookActor)
 	if err != nil {
 		return *p, err
 	}
@@ -192,8 +205,41 @@ func notePayment(ctx context.Context, tx pgx.Tx, p *pipeline.Payment, d pipeline
 func scanPayment(row pgx.CollectableRow) (pipeline.Payment, error) {
 	var p pipeline.Payment
 	var decided *time.Time
-	err := row.Scan(&p.ID, &p.WebhookID, &p.PaymentID, &p.SaleID, &p.OrderID, &p.UserID, &p.Amount, &p.Currency, &p.Outcome,
-		&p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided)
+	err := row.Scan(&p.ID, &p.WebhookID, &p.PaymentID, &p.SaleID, &p.OrderID, &p.UserID, &p.Amount, &p.Currency,
+		&p.Outcome, &p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided)
 	p.ReceivedAt, p.DecidedAt = p.ReceivedAt.UTC(), timeOrZero(decided)
 	return p, err
+}
+
+const (
+	// paymentsQuery relies on payments_pkey. A filter that few payments match reads on to the end: an operator may wait.
+	paymentsQuery = `
+select ` + paymentColumns + ` from payments
+where id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or outcome = $3)
+order by id limit $4`
+
+	// orderPaymentsQuery relies on payments_order_idx: an order has few payments.
+	orderPaymentsQuery = `
+select ` + paymentColumns + ` from payments
+where order_id = $5::text::uuid and id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or outcome = $3)
+order by id limit $4`
+)
+
+// Payments returns payments in the order in which they were recorded, the newest last.
+func (s *Store) Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error) {
+	if filter.Limit <= 0 || filter.Limit > pipeline.MaxPayments {
+		filter.Limit = pipeline.MaxPayments
+	}
+	query, args := paymentsQuery, []any{filter.After, filter.SaleID, string(filter.Outcome), filter.Limit}
+	if filter.OrderID != "" {
+		id, err := uuid.Parse(filter.OrderID)
+		if err != nil {
+			return nil, nil // what is no UUID is no order's id, and has no payments
+		}
+		query, args = orderPaymentsQuery, append(args, id.String())
+	}
+	if filter.SaleID != "" && !pipeline.ValidSaleID(filter.SaleID) {
+		return nil, nil
+	}
+	return queryAll(ctx, s, "payments", scanPayment, query, args...)
 }

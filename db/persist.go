@@ -2,36 +2,27 @@ package db
 
 import (
 	"context"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
 )
 
-const (
-	// persistRounds bounds how often events start again whose obstacle was gone when it was looked for: each round needs
-	// another order to be closed, or a sale to be created, within the same millisecond.
-	persistRounds = 3
-	// persistTries bounds how often one statement is run again after it lost against another transaction.
-	persistTries = 5
-	// The waits between those tries: about as long as the batch that won takes.
-	persistRetryWait    = 5 * time.Millisecond
-	persistRetryWaitMax = 100 * time.Millisecond
-)
+// persistRounds bounds how often events are inserted again whose conflict was gone when it was looked for: each round
+// needs another order to be closed, or a sale to be created, within the same millisecond.
+const persistRounds = 3
 
-// PersistOrders turns events into orders, each at most once however often it is delivered, and says of each event what
-// became of it: outcome i belongs to event i. Sold units and watermarks move in the same transaction, and only by what was
-// inserted now. It is one round trip, and a second one only when some events did not become rows.
+// PersistOrders turns events into orders, each at most once however often it is delivered, and returns what became of
+// each event: outcome i belongs to event i. Sold units and watermarks move in the same transaction, and only by what
+// was inserted now. It is one round trip, and a second one only when some events did not become rows.
 //
 // The events were fetched in a generation; once that is over nothing is written.
 //
-// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; pipeline.ErrStaleGeneration; KindData when Postgres refuses a value of some event,
-// for instance units beyond the sale's total: the caller halves the batch to find the culprit; KindUnavailable for the rest.
-// A batch that fails is rolled back as a whole, unless it was in a second round by then or the reply was lost. Either way
-// repeating it, or parts of it, is safe.
+// Errors: KindInvalid for more than pipeline.MaxPersistBatch events; pipeline.ErrStaleGeneration; KindData when
+// Postgres refuses a value of some event, for instance units beyond the sale's total: the caller halves the batch to
+// find the culprit; KindUnavailable for the rest. A batch that fails is rolled back as a whole, unless it was in a
+// second round by then or the reply was lost. Either way repeating it, or parts of it, is safe.
 func (s *Store) PersistOrders(
 	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
 ) ([]pipeline.PersistOutcome, error) {
@@ -54,7 +45,7 @@ func (s *Store) PersistOrders(
 			return outcomes, nil
 		}
 	}
-	return nil, pipeline.Errorf(pipeline.KindUnavailable, "%d orders met obstacles that came and went", len(accepts))
+	return nil, pipeline.Errorf(pipeline.KindUnavailable, "%d orders met conflicts that came and went", len(accepts))
 }
 
 // accept is an event with its place in the caller's batch.
@@ -81,12 +72,12 @@ func readAccepts(events []pipeline.Event) ([]accept, error) {
 	return accepts, nil
 }
 
-// same reports whether two events tell of one and the same accept.
+// same reports whether two events stand for one and the same accept.
 func (a *accept) same(partition pipeline.Partition, sequence int64) bool {
 	return a.Partition == partition && a.Sequence == sequence
 }
 
-// persistRound inserts what it can, notes the outcomes, and returns the accepts that must be tried again.
+// persistRound inserts what it can, sets the outcomes, and returns the accepts that must be tried again.
 func (s *Store) persistRound(
 	ctx context.Context, generation pipeline.Generation, accepts []accept, outcomes []pipeline.PersistOutcome,
 ) ([]accept, error) {
@@ -111,7 +102,7 @@ func (s *Store) persistRound(
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	return s.explainMissing(ctx, missing, outcomes)
+	return s.findConflicts(ctx, missing, outcomes)
 }
 
 // firstOfEach keeps the first accept of each order: the one that is inserted if it is new.
@@ -133,30 +124,14 @@ func outcomeBeside(first, a accept) pipeline.PersistOutcome {
 	return pipeline.PersistRedelivered
 }
 
-// retryCollisions runs a transaction again when it lost against another one, which wrote nothing.
-func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) (T, error) {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = persistRetryWait, persistRetryWaitMax
-	return backoff.Retry(ctx, func() (T, error) {
-		result, err := transaction()
-		if err != nil && !collides(err) {
-			return result, backoff.Permanent(err)
-		}
-		return result, err
-	}, backoff.WithBackOff(waits), backoff.WithMaxTries(persistTries))
-}
-
 // insertQuery is the whole transaction in one statement. The parts run in the order in which they read each other:
 //
-//   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin before
-//     this is over (00007_generation.sql).
+//   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
+//     before this is over (00007_generation.sql).
 //   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
-//   - locked: takes the lock of each sale's row by the order of ids, whatever plan the update below gets. It is the hottest
-//     lock there is, so it comes after all the inserts. NO KEY UPDATE, as the update itself needs.
-//   - counted: adds to the newest version of the row (the level is read committed), and is where sales_sold_within_total
-//     speaks. sales_pkey serves both.
-//   - marked: the watermarks, which nobody else can hold while the sale is locked.
+//   - moved, locked, counted: the sold units, see countMoved.
+//   - marked: the watermarks, which no other batch can lock while the sale is locked.
 //
 // pay_by counts from now, not from the accept: a buyer can pay once the row is there, and a backlog must not eat up the
 // time to do so. It is this server's clock that the expiry compares it with.
@@ -179,18 +154,9 @@ with fence as (
 	order by i.sale_id, i.id
 	on conflict do nothing
 	returning sale_id, id, quantity, partition, sequence
-), locked as (
-	select s.id, added.units
-	from (select sale_id, sum(quantity) as units from inserted group by sale_id) added
-	join sales s on s.id = added.sale_id
-	order by s.id
-	for no key update of s
-), counted as (
-	update sales s set sold = s.sold + locked.units
-	from locked
-	where s.id = locked.id
-	returning s.id
-), marked as (
+), moved as (
+	select sale_id, quantity as units from inserted
+), ` + countMoved + `, marked as (
 	insert into watermarks as w (sale_id, partition, seq)
 	select i.sale_id, i.partition, max(i.sequence)
 	from inserted i

@@ -29,17 +29,7 @@ func BenchmarkPersistOrders(b *testing.B) {
 }
 
 func benchmarkPersist(b *testing.B, writers int) {
-	url := testkit.Database(b)
-	store, err := db.Open(b.Context(), url, db.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close()
-	raw, err := pgxpool.New(b.Context(), url)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer raw.Close()
+	store, raw := benchStores(b)
 	if err := store.CreateSale(b.Context(), newSale("drop", pipeline.MaxStock)); err != nil {
 		b.Fatal(err)
 	}
@@ -65,7 +55,7 @@ func benchmarkPersist(b *testing.B, writers int) {
 	b.ReportMetric(rows/spent[0].Seconds(), "persisted-rows/s")
 	b.ReportMetric(rows/spent[1].Seconds(), "bare-rows/s")
 	b.ReportMetric(spent[1].Seconds()/spent[0].Seconds(), "ratio")
-	b.ReportMetric(0, "ns/op") // of both sides together: says nothing
+	b.ReportMetric(0, "ns/op") // of both sides together: means nothing
 }
 
 // benchmarkRound lets each writer write one batch, and returns how long they took together.

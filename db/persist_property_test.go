@@ -74,8 +74,8 @@ func newModel(r *rapid.T, f *fixture) *model {
 	return m
 }
 
-// request makes what all accepts of one order share: id, number, buyer and quantity. Different requests may have the same
-// buyer, and by forgery the same number.
+// request makes what all accepts of one order share: id, number, buyer and quantity. Different requests may have the
+// same buyer, and by forgery the same number.
 func request(r *rapid.T) pipeline.Event {
 	e := event("", rapid.SampledFrom([]string{"u", "v", "w'\"", "ü", "x", "y", "z", "zz"}).Draw(r, "user"),
 		rapid.IntRange(1, 9).Draw(r, "quantity"), 1)

@@ -15,8 +15,8 @@ import (
 	"sluice/pipeline"
 )
 
-// Two writers get the same thousands of events of several sales, in overlapping batches and opposite orders. Neither sees
-// an error, and each order is inserted exactly once.
+// Two writers get the same thousands of events of several sales, in overlapping batches and opposite orders. Neither
+// sees an error, and each order is inserted exactly once.
 func TestWritersInOppositeOrders(t *testing.T) {
 	f := setup(t)
 	var all []pipeline.Event
@@ -106,8 +106,8 @@ func TestBatchesOfTheSameSales(t *testing.T) {
 	f.wantNoDeadlocks()
 }
 
-// wantNoDeadlocks closes the store, because a session reports its deadlocks at its end, and fails if there was one. Nobody
-// would notice otherwise: they are retried.
+// wantNoDeadlocks closes the store, because a session reports its deadlocks at its end, and fails if there was one.
+// They would go unnoticed otherwise, because they are retried.
 func (f *fixture) wantNoDeadlocks() {
 	f.Helper()
 	f.store.Close()
@@ -121,8 +121,8 @@ func (f *fixture) wantNoDeadlocks() {
 	}
 }
 
-// Buyers whose two orders sit in two batches the wrong way round make a deadlock possible that no order of locks prevents.
-// It is retried and nobody notices.
+// Buyers whose two orders sit in two batches the wrong way round make a deadlock possible that no order of locks
+// prevents. It is retried, and no caller notices.
 func TestCrossingBuyersConverge(t *testing.T) {
 	f := setup(t)
 	const buyers = 400
@@ -154,7 +154,7 @@ func TestCrossingBuyersConverge(t *testing.T) {
 	}
 }
 
-// A transaction that loses against another one is run again behind the caller's back, as often as persistTries says.
+// A transaction that loses against another one is run again behind the caller's back, up to collisionTries times.
 func TestCollisionsAreRetried(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"40001", "40P01"} {
@@ -180,8 +180,8 @@ func TestCollisionsAreRetried(t *testing.T) {
 	}
 }
 
-// loseFirst lets the first statements that insert orders fail with a code. A sequence counts them, because it is the one
-// thing that no rollback takes back.
+// loseFirst lets the first statements that insert orders fail with a code. A sequence counts them, because it is the
+// one thing that no rollback takes back.
 func (f *fixture) loseFirst(losses int, code string) {
 	f.Helper()
 	f.exec(`create sequence tries`)
@@ -275,8 +275,8 @@ func TestConnectionKilledMidway(t *testing.T) {
 	}
 }
 
-// Postgres is killed with SIGKILL under two writers, several times. Whatever they were told, delivering until it is
-// confirmed ends with each order once.
+// Postgres is killed with SIGKILL under two writers, several times. Whatever they were answered, delivering until it
+// is confirmed ends with each order once.
 func TestPostgresKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivatePostgres(t)

@@ -32,11 +32,7 @@ func wantOutcomes(t *testing.T, got []pipeline.PersistOutcome, want ...pipeline.
 func TestPersistWritesTheWholeOrder(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 100)
-	free := newSale("free", 100)
-	free.PaymentWindow = 0
-	if err := f.store.CreateSale(f.ctx(), free); err != nil {
-		t.Fatal(err)
-	}
+	f.freeSale("free", 100)
 	paid, unpaid := event("drop", `Zoë'; drop table orders; -- "\🔑`, 3, 5), event("free", "u", 2, 9)
 	unpaid.Partition = 4
 	wantOutcomes(t, f.persist(paid, unpaid), inserted, inserted)
@@ -164,7 +160,8 @@ func TestOneLiveOrderPerBuyer(t *testing.T) {
 	}
 }
 
-// I1: the constraint refuses the batch that would sell more than there is; the caller halves it and all that fits gets in.
+// I1: the constraint refuses the batch that would sell more than there is; the caller halves it and all that fits gets
+// in.
 func TestOversellIsRefused(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)

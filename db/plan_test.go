@@ -63,7 +63,7 @@ func explain(f *fixture, query, values string) []planNode {
 }
 
 // blocksPerRow is what a row may cost: some lookups, of some three blocks each. Reading an index from end to end is far
-// above it, and no name of an index tells that.
+// above it, which the index's name alone does not show.
 const blocksPerRow = 30
 
 // On tables of a real size, what runs all the time never reads a whole one.
@@ -107,7 +107,7 @@ func TestHotPathsUseIndexes(t *testing.T) {
 	}{
 		{"insert", db.InsertQuery, strings.Join(append(accepts[:len(accepts):len(accepts)], "1"), ", "), n, nil},
 		{
-			"explain", db.ExplainQuery, strings.Join(accepts[:4], ", "), n,
+			"conflicts", db.ConflictsQuery, strings.Join(accepts[:4], ", "), n,
 			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},
 		},
 		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), 1, []string{"orders_pkey"}},
@@ -117,7 +117,7 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		},
 		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
 		{"orders by id", db.OrdersByIDQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n, []string{"orders_pkey"}},
-		{"letters waiting", db.WaitingQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
+		{"unresolved letters", db.UnresolvedLettersQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
 		{"known payment", db.KnownPaymentQuery, "'msg_5', 'pay_7'", 2, []string{"payments_webhook_id_key", "payments_money_key"}},
 		{"waiting payments", db.WaitingPaymentsQuery, "0, 100", 100, []string{"payments_waiting_idx", "orders_pkey"}},
 		{"payments", db.PaymentsQuery, "5, '', '', 100", 100, []string{"payments_pkey"}},

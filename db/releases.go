@@ -3,43 +3,54 @@ package db
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
 )
 
-// UnappliedReleases returns up to limit releases that Redis is not known to have, group by group behind one, oldest first
-// within each. It relies on releases_unapplied_idx.
-func (s *Store) UnappliedReleases(ctx context.Context, after pipeline.ReleaseGroup, limit int) ([]pipeline.Release, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
-		select sale_id, order_id::text, sequence, user_id, partition from releases
+const releaseColumns = `sale_id, order_id::text, sequence, user_id, partition`
+
+func scanRelease(row pgx.CollectableRow) (pipeline.Release, error) {
+	var r pipeline.Release
+	err := row.Scan(&r.SaleID, &r.OrderID, &r.Sequence, &r.UserID, &r.Partition)
+	return r, err
+}
+
+// UnappliedReleases returns up to limit releases that Redis is not known to have, starting after a group, group by
+// group, oldest first within each. It relies on releases_unapplied_idx.
+func (s *Store) UnappliedReleases(
+	ctx context.Context, after pipeline.ReleaseGroup, limit int,
+) ([]pipeline.Release, error) {
+	return queryAll(ctx, s, "unapplied releases", scanRelease, `
+		select `+releaseColumns+` from releases
 		where applied_at is null and (sale_id, partition) > ($1, $2)
 		order by sale_id, partition, created_at
 		limit $3`, after.SaleID, after.Partition, limit)
-	if err != nil {
-		return nil, wrap(err, "unapplied releases")
-	}
-	releases, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pipeline.Release, error) {
-		var r pipeline.Release
-		err := row.Scan(&r.SaleID, &r.OrderID, &r.Sequence, &r.UserID, &r.Partition)
-		return r, err
-	})
-	return releases, wrap(err, "unapplied releases")
 }
 
-// MarkReleased notes that Redis has these releases, and counts those by which it gave something back. One that is marked
-// keeps its first mark and is not counted again.
+// OrderReleases returns the releases of an order that Redis is not known to have. An id that is no UUID is no order's.
+// It relies on releases_pkey.
+func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pipeline.Release, error) {
+	id, err := uuid.Parse(orderID)
+	if err != nil || !pipeline.ValidSaleID(saleID) {
+		return nil, nil
+	}
+	return queryAll(ctx, s, "releases of an order", scanRelease, `
+		select `+releaseColumns+` from releases
+		where sale_id = $1 and order_id = $2 and applied_at is null
+		order by sequence`, saleID, id)
+}
+
+// MarkReleased marks releases as applied to Redis, and counts those by which Redis gave something back. One that is
+// marked keeps its first mark and is not counted again.
 func (s *Store) MarkReleased(ctx context.Context, releases []pipeline.Release) error {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
 	sales, orders := make([]string, len(releases)), make([]string, len(releases))
 	sequences, given := make([]int64, len(releases)), make([]bool, len(releases))
 	for i, r := range releases {
 		sales[i], orders[i], sequences[i], given[i] = r.SaleID, r.OrderID, r.Sequence, r.GivenBack
 	}
-	_, err := s.pool.Exec(ctx, `
+	_, err := s.exec(ctx, "mark releases", `
 		with marked as (
 			update releases r set applied_at = now(), given_back = i.given_back
 			from unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[]) as i (sale_id, order_id, sequence, given_back)
@@ -52,5 +63,5 @@ func (s *Store) MarkReleased(ctx context.Context, releases []pipeline.Release) e
 		order by sale_id, partition
 		on conflict (sale_id, partition) do update set released = w.released + excluded.released, updated_at = now()`,
 		sales, orders, sequences, given)
-	return wrap(err, "mark releases")
+	return err
 }

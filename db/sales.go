@@ -11,17 +11,19 @@ import (
 	"sluice/pipeline"
 )
 
-// MaxSales is the most sales that one call of Sales returns: a page of some 300 KB.
-const MaxSales = 1000
+// maxSales is the most sales that one call of Sales returns: a page of some 300 KB.
+const maxSales = 1000
 
 const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
-	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency, waitlist`
+	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency,
+	waitlist`
 
-// defaultActor is who the audit log names where nobody is named.
+// defaultActor is the actor in the audit log where the caller names none.
 const defaultActor = "sluice"
 
-// CreateSale stores a new sale, writes a line into the audit log, and fills in what the store decides: Sold, Version, LoadedAt, CreatedAt, UpdatedAt, and State
-// if it is empty. Errors: KindInvalid for a sale that breaks a rule, KindConflict if the id exists.
+// CreateSale stores a new sale, writes a line into the audit log, and fills in what the store decides: Sold, Version,
+// LoadedAt, CreatedAt, UpdatedAt, and State if it is empty. Errors: KindInvalid for a sale that breaks a rule,
+// KindConflict if the id exists.
 func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	created := *sale
 	if created.State == "" {
@@ -30,8 +32,6 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	if err := validateNewSale(&created); err != nil {
 		return err
 	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
 	detail, err := creationDetail(&created)
 	if err != nil {
 		return err
@@ -40,9 +40,10 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	if actor == "" {
 		actor = defaultActor
 	}
-	rows, err := s.pool.Query(ctx, `
+	created, err = queryOne(ctx, s, "create sale "+sale.ID, scanSale, `
 		with created as (
-			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions, unit_price, currency, waitlist)
+			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions,
+				unit_price, currency, waitlist)
 			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14)
 			returning `+saleColumns+`
 		), logged as (
@@ -50,16 +51,13 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		)
 		select * from created`,
 		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
-		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail, created.UnitPrice, created.Currency,
-		created.Waitlist)
-	if err == nil {
-		created, err = pgx.CollectExactlyOneRow(rows, scanSale)
-	}
+		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail,
+		created.UnitPrice, created.Currency, created.Waitlist)
 	if breaks(err, "sales_pkey") {
 		return pipeline.Wrap(pipeline.KindConflict, err, "sale "+sale.ID+" exists")
 	}
 	if err != nil {
-		return wrap(err, "create sale "+sale.ID)
+		return err
 	}
 	*sale = created
 	return nil
@@ -74,7 +72,8 @@ func creationDetail(s *pipeline.Sale) (string, error) {
 		PaymentMS   int64  `json:"payment_window_ms"`
 		Partitions  int    `json:"partitions"`
 	}{
-		saleDefinition{s.Total, s.OpensAt, s.ClosesAt, s.State, 1}, s.Title, s.MaxQuantity, s.PaymentWindow.Milliseconds(), len(s.Partitions),
+		saleDefinition{s.Total, s.OpensAt, s.ClosesAt, s.State, 1},
+		s.Title, s.MaxQuantity, s.PaymentWindow.Milliseconds(), len(s.Partitions),
 	})
 	return string(detail), err
 }
@@ -108,23 +107,17 @@ func (s *Store) Sale(ctx context.Context, id string) (*pipeline.Sale, error) {
 	if !pipeline.ValidSaleID(id) {
 		return nil, unknownSale(id)
 	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+saleColumns+` from sales where id = $1`, id)
-	if err != nil {
-		return nil, wrap(err, "sale "+id)
-	}
-	sale, err := pgx.CollectExactlyOneRow(rows, scanSale)
+	sale, err := queryOne(ctx, s, "sale "+id, scanSale, `select `+saleColumns+` from sales where id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, unknownSale(id)
+		err = unknownSale(id)
 	}
 	if err != nil {
-		return nil, wrap(err, "sale "+id)
+		return nil, err
 	}
 	return &sale, nil
 }
 
-// unknownSale leaves the id out: it may be anything that a stranger typed.
+// unknownSale leaves an invalid id out of the message: it may be any text that a client sent.
 func unknownSale(id string) error {
 	if !pipeline.ValidSaleID(id) {
 		return pipeline.Errorf(pipeline.KindNotFound, "no such sale")
@@ -132,43 +125,34 @@ func unknownSale(id string) error {
 	return pipeline.Errorf(pipeline.KindNotFound, "no sale %s", id)
 }
 
-// Sales returns sales in the order of their ids, at most MaxSales.
+// Sales returns sales in the order of their ids, at most maxSales.
 func (s *Store) Sales(ctx context.Context, filter pipeline.SalesFilter) ([]*pipeline.Sale, error) {
-	if filter.Limit <= 0 || filter.Limit > MaxSales {
-		filter.Limit = MaxSales
+	if filter.Limit <= 0 || filter.Limit > maxSales {
+		filter.Limit = maxSales
 	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
+	scan := func(row pgx.CollectableRow) (*pipeline.Sale, error) {
+		sale, err := scanSale(row)
+		return &sale, err
+	}
 	// The primary key serves order and paging. updated_at has no index: sales are few.
-	rows, err := s.pool.Query(ctx, `
+	return queryAll(ctx, s, "sales", scan, `
 		select `+saleColumns+` from sales
 		where id > $1 and ($2::timestamptz is null or updated_at >= $2)
 		order by id limit $3`,
 		filter.After, optionalTime(filter.UpdatedSince), filter.Limit)
-	if err != nil {
-		return nil, wrap(err, "sales")
-	}
-	sales, err := pgx.CollectRows(rows, pgx.RowToFunc[*pipeline.Sale](func(row pgx.CollectableRow) (*pipeline.Sale, error) {
-		sale, err := scanSale(row)
-		return &sale, err
-	}))
-	return sales, wrap(err, "sales")
 }
 
-// MarkLoaded notes that a sale was put into Redis. Only the first call changes anything. KindNotFound: no such sale.
+// MarkLoaded records that a sale was put into Redis. Only the first call changes anything. KindNotFound: no such sale.
 func (s *Store) MarkLoaded(ctx context.Context, id string) error {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	var exists bool
-	err := s.pool.QueryRow(ctx, `
+	exists, err := queryValue[bool](ctx, s, "mark sale "+id+" loaded", `
 		with marked as (
 			update sales set loaded_at = now(), updated_at = now() where id = $1 and loaded_at is null
 		)
-		select exists (select from sales where id = $1)`, id).Scan(&exists)
+		select exists (select from sales where id = $1)`, id)
 	if err == nil && !exists {
 		return unknownSale(id)
 	}
-	return wrap(err, "mark sale "+id+" loaded")
+	return err
 }
 
 func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {

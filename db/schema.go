@@ -12,8 +12,8 @@ import (
 // versionQuery reads goose's table. Without the table the database was never migrated.
 const versionQuery = `select coalesce(max(version_id), 0) from goose_db_version where is_applied`
 
-// CheckSchema returns a KindUnavailable error when migrations of this build are missing in the database. A database that
-// is ahead is fine: migrations keep older builds working, so that servers can be replaced one by one.
+// CheckSchema returns a KindUnavailable error when migrations of this build are missing in the database. A database
+// that is ahead is fine: migrations keep older builds working, so that servers can be replaced one by one.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()

@@ -12,35 +12,36 @@ import (
 	"sluice/pipeline"
 )
 
-func stay(user string, ticket int64) pipeline.Stay {
+func waitlistEntry(user string, ticket int64) pipeline.Stay {
 	return pipeline.Stay{
 		SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), UserID: user, Number: 1<<41 + lastNumber.Add(1), Quantity: 2,
 		Partition: 3, Ticket: ticket, KeyHash: "k", PayloadHash: "p", JoinedAt: time.UnixMilli(1793534400000 + ticket).UTC(),
 	}
 }
 
-func (f *fixture) joined(s pipeline.Stay) pipeline.Stay {
+func (f *fixture) joined(e pipeline.Stay) pipeline.Stay {
 	f.Helper()
-	if err := f.store.NoteJoin(f.ctx(), 1, s); err != nil {
-		f.Fatalf("note the join of %s: %v", s.UserID, err)
+	if err := f.store.NoteJoin(f.ctx(), 1, e); err != nil {
+		f.Fatalf("record the join of %s: %v", e.UserID, err)
 	}
-	return s
+	return e
 }
 
-func (f *fixture) left(s pipeline.Stay, ticket int64) bool {
+func (f *fixture) left(e pipeline.Stay, ticket int64) bool {
 	f.Helper()
-	noted, err := f.store.NoteLeave(f.ctx(), 1, s, ticket)
+	recorded, err := f.store.NoteLeave(f.ctx(), 1, e, ticket)
 	if err != nil {
-		f.Fatalf("note the leave of %s: %v", s.UserID, err)
+		f.Fatalf("record the leave of %s: %v", e.UserID, err)
 	}
-	return noted
+	return recorded
 }
 
-// people are who waits, in the order of tickets.
-func (f *fixture) people() []pipeline.Stay {
+// waitlist are the entries of those who wait, in the order of tickets.
+func (f *fixture) waitlist() []pipeline.Stay {
 	f.Helper()
 	var all []pipeline.Stay
-	if err := f.store.Waiting(f.ctx(), "drop-1", 3, func(s pipeline.Stay) error { all = append(all, s); return nil }); err != nil {
+	add := func(e pipeline.Stay) error { all = append(all, e); return nil }
+	if err := f.store.Waiting(f.ctx(), "drop-1", 3, add); err != nil {
 		f.Fatal(err)
 	}
 	return all
@@ -51,9 +52,7 @@ func (f *fixture) waitlistSale() {
 	f.Helper()
 	sale := newSale("drop-1", 10)
 	sale.Waitlist, sale.OpensAt, sale.ClosesAt = 7, time.Now(), time.Now().Add(time.Hour)
-	if err := f.store.CreateSale(f.ctx(), sale); err != nil {
-		f.Fatal(err)
-	}
+	f.create(sale)
 	if err := f.store.MarkLoaded(f.ctx(), sale.ID); err != nil {
 		f.Fatal(err)
 	}
@@ -71,89 +70,87 @@ func (f *fixture) tickets() int64 {
 	return marks[0].Tickets
 }
 
-func TestStaysAreNotedOnce(t *testing.T) {
+func TestJoinsAreRecordedOnce(t *testing.T) {
 	f := setup(t)
 	f.waitlistSale()
 	if got := f.tickets(); got != 0 {
 		t.Errorf("tickets before: %d", got)
 	}
-	ann, bob := stay("ann", 4), stay("bob", 2)
+	ann, bob := waitlistEntry("ann", 4), waitlistEntry("bob", 2)
 	for range 2 {
 		f.joined(ann)
 		f.joined(bob)
 	}
-	if got := f.people(); !slices.Equal(got, []pipeline.Stay{bob, ann}) {
-		t.Errorf("who waits: got %+v", got)
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{bob, ann}) {
+		t.Errorf("waitlist: got %+v", got)
 	}
 	if got := f.tickets(); got != 4 {
 		t.Errorf("tickets: got %d, want 4", got)
 	}
 	if got, err := f.store.LatestStay(f.ctx(), "drop-1", "ann"); err != nil || got != ann {
-		t.Errorf("ann's stay: %+v, %v", got, err)
+		t.Errorf("ann's entry: %+v, %v", got, err)
 	}
 	_, err := f.store.LatestStay(f.ctx(), "drop-1", "cy")
 	wantKind(t, err, pipeline.KindNotFound)
-	double := stay("cy", 4)
+	double := waitlistEntry("cy", 4)
 	wantKind(t, f.store.NoteJoin(f.ctx(), 1, double), pipeline.KindData)
 
 	for range 2 {
 		if !f.left(ann, 5) {
-			t.Error("ann's leave was not noted")
+			t.Error("ann's leave was not recorded")
 		}
 	}
 	f.joined(ann) // a late answer of the api that let her join
-	if got := f.people(); !slices.Equal(got, []pipeline.Stay{bob}) {
-		t.Errorf("who waits after ann left: got %+v", got)
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{bob}) {
+		t.Errorf("waitlist after ann left: got %+v", got)
 	}
 	if got := f.tickets(); got != 5 {
 		t.Errorf("tickets: got %d, want that of the leave, 5", got)
 	}
-	again := f.joined(stay("ann", 6))
-	if got := f.people(); !slices.Equal(got, []pipeline.Stay{bob, again}) {
-		t.Errorf("who waits: got %+v", got)
+	again := f.joined(waitlistEntry("ann", 6))
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{bob, again}) {
+		t.Errorf("waitlist: got %+v", got)
 	}
 }
 
-// A leave that is noted before its join, which comes later and changes nothing.
+// A leave that is recorded before its join, which comes later and changes nothing.
 func TestALeaveMayOvertakeItsJoin(t *testing.T) {
 	f := setup(t)
 	f.waitlistSale()
-	ann := stay("ann", 1)
+	ann := waitlistEntry("ann", 1)
 	if !f.left(ann, 2) {
-		t.Error("the leave was not noted")
+		t.Error("the leave was not recorded")
 	}
 	f.joined(ann)
-	if got := f.people(); len(got) != 0 {
-		t.Errorf("who waits: got %+v", got)
+	if got := f.waitlist(); len(got) != 0 {
+		t.Errorf("waitlist: got %+v", got)
 	}
 	if got, err := f.store.LatestStay(f.ctx(), "drop-1", "ann"); err != nil || got.LeftAt.IsZero() {
-		t.Errorf("ann's stay: %+v, %v", got, err)
+		t.Errorf("ann's entry: %+v, %v", got, err)
 	}
 }
 
-// Whoever got an order, of this stay or another, waits no longer; only the latest stay counts.
-func TestWhoHasAnOrderDoesNotWait(t *testing.T) {
+// A buyer who got an order, of this entry or another, waits no longer; only the latest entry counts.
+func TestABuyerWithAnOrderDoesNotWait(t *testing.T) {
 	f := setup(t)
 	f.waitlistSale()
-	served, other, twice := stay("served", 1), stay("other", 2), stay("twice", 3)
+	served, other, twice := waitlistEntry("served", 1), waitlistEntry("other", 2), waitlistEntry("twice", 3)
 	f.joined(served)
 	f.joined(other)
 	f.joined(twice)
-	latest := f.joined(stay("twice", 4))
+	latest := f.joined(waitlistEntry("twice", 4))
 	e := event("drop-1", "served", 1, 1)
 	e.OrderID = served.OrderID
 	f.persist(e, event("drop-1", "other", 1, 2))
-	if got := f.people(); !slices.Equal(got, []pipeline.Stay{latest}) {
-		t.Errorf("who waits: got %+v", got)
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{latest}) {
+		t.Errorf("waitlist: got %+v", got)
 	}
 	if f.left(served, 5) {
-		t.Error("a leave was noted of a stay that became an order")
+		t.Error("a leave was recorded of an entry that became an order")
 	}
-	if _, _, err := f.store.CancelOrder(f.ctx(), "drop-1", e.OrderID, "served"); err != nil {
-		t.Fatal(err)
-	}
-	if got := f.people(); !slices.Equal(got, []pipeline.Stay{latest}) {
-		t.Errorf("who waits after the order has ended: got %+v", got)
+	f.cancel(e)
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{latest}) {
+		t.Errorf("waitlist after the order has ended: got %+v", got)
 	}
 	wrong := errors.New("enough")
 	if err := f.store.Waiting(f.ctx(), "drop-1", 3, func(pipeline.Stay) error { return wrong }); !errors.Is(err, wrong) {
@@ -161,16 +158,16 @@ func TestWhoHasAnOrderDoesNotWait(t *testing.T) {
 	}
 }
 
-// What was decided by a Redis that is being verified anew is not noted.
-func TestStaysOfAnOldGenerationAreNotNoted(t *testing.T) {
+// What was decided by a Redis that is being verified anew is not recorded.
+func TestJoinsOfAnOldGenerationAreNotRecorded(t *testing.T) {
 	f := setup(t)
 	f.waitlistSale()
-	ann := f.joined(stay("ann", 1))
+	ann := f.joined(waitlistEntry("ann", 1))
 	if _, err := f.store.NextGeneration(f.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	before := one[string](f, `select string_agg(w::text, '') from waitlist w`)
-	if err := f.store.NoteJoin(f.ctx(), 1, stay("bob", 2)); !errors.Is(err, pipeline.ErrStaleGeneration) {
+	if err := f.store.NoteJoin(f.ctx(), 1, waitlistEntry("bob", 2)); !errors.Is(err, pipeline.ErrStaleGeneration) {
 		t.Errorf("join: got %v", err)
 	}
 	if _, err := f.store.NoteLeave(f.ctx(), 1, ann, 3); !errors.Is(err, pipeline.ErrStaleGeneration) {
@@ -183,17 +180,18 @@ func TestStaysOfAnOldGenerationAreNotNoted(t *testing.T) {
 
 func TestWaitlistLimitIsThePipelines(t *testing.T) {
 	f := setup(t)
-	for people, want := range map[int64]bool{0: true, pipeline.MaxWaitlist: true, pipeline.MaxWaitlist + 1: false, -1: false} {
-		sale := newSale(fmt.Sprint("drop", people+2), 1)
-		sale.Waitlist = people
+	for limit, want := range map[int64]bool{0: true, pipeline.MaxWaitlist: true, pipeline.MaxWaitlist + 1: false, -1: false} {
+		sale := newSale(fmt.Sprint("drop", limit+2), 1)
+		sale.Waitlist = limit
 		if err := f.store.CreateSale(f.ctx(), sale); (err == nil) != want {
-			t.Errorf("waitlist %d: got %v", people, err)
+			t.Errorf("waitlist %d: got %v", limit, err)
 		}
 		f.exec(`delete from sales`)
-		_, err := f.raw.Exec(f.ctx(), `insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions, waitlist)
-			values ('x', 'x', 1, 1, now(), now() + interval '1 h', '0', 'active', '{0}', $1)`, people)
+		_, err := f.raw.Exec(f.ctx(), `
+			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions, waitlist)
+			values ('x', 'x', 1, 1, now(), now() + interval '1 h', '0', 'active', '{0}', $1)`, limit)
 		if (err == nil) != want {
-			t.Errorf("Postgres, waitlist %d: got %v", people, err)
+			t.Errorf("Postgres, waitlist %d: got %v", limit, err)
 		}
 	}
 }

@@ -3,7 +3,7 @@ package lua
 import (
 	"context"
 	_ "embed" // the script is part of the program
-	"fmt"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,42 +13,29 @@ var adjustSource string
 
 var adjustScript = redis.NewScript(handOverSource + adjustSource)
 
-// AdjustResult says what Adjust did.
-type AdjustResult string
+// AdjustCode is the outcome of Adjust.
+type AdjustCode string
 
-// Every result of Adjust.
+// Every code of Adjust.
 const (
-	AdjustAdjusted   AdjustResult = "adjusted"    // the sale follows the new definition
-	AdjustCurrent    AdjustResult = "current"     // Redis holds this version or a newer one; nothing changed
-	AdjustAbsent     AdjustResult = "absent"      // Redis does not hold the sale; nothing changed
-	AdjustBelowTaken AdjustResult = "below-taken" // orders have taken more than the new total; nothing changed
+	AdjustAdjusted   AdjustCode = "adjusted"    // the sale follows the new definition
+	AdjustCurrent    AdjustCode = "current"     // Redis has this version or a newer one; nothing changed
+	AdjustAbsent     AdjustCode = "absent"      // Redis does not have the sale; nothing changed
+	AdjustBelowTaken AdjustCode = "below-taken" // orders have taken more than the new total; nothing changed
 )
 
-// Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock moves by
-// the difference of the totals. What is free then is handed over to those who wait, as by Release. Definitions may arrive
-// late or twice; the version decides. After an error, calling again is safe: the result may then be AdjustCurrent for what
-// the first call adjusted.
+// Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock
+// moves by the difference of the totals. Units that are free then are handed over to buyers who wait, as by Release.
+// Definitions may arrive late or twice; the version decides. After an error, calling again is safe: the code may then
+// be AdjustCurrent for what the first call adjusted.
 func Adjust(
-	ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64, f SaleFields,
-) (AdjustResult, HandedOver, error) {
-	result, handed, err := adjust(ctx, rdb, keys, saleID, maxEvents, f)
-	if err != nil {
-		return "", HandedOver{}, fmt.Errorf("adjust: %w", err)
-	}
-	return result, handed, nil
-}
-
-func adjust(
-	ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64, f SaleFields,
-) (AdjustResult, HandedOver, error) {
-	if err := f.check(); err != nil {
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, f SaleFields,
+) (code AdjustCode, handed HandedOver, err error) {
+	defer named("adjust", &err)
+	if err := errors.Join(f.check(), checkMaxEvents(maxEvents)); err != nil {
 		return "", HandedOver{}, err
 	}
-	if maxEvents < 1 {
-		return "", HandedOver{}, fmt.Errorf("max events %d: use at least 1", maxEvents)
-	}
-	reply, err := adjustScript.Run(ctx, rdb,
-		[]string{keys.Sale, keys.Buyers, keys.Trusted, keys.Orders, keys.Waitlist, keys.Waiting},
+	reply, err := adjustScript.Run(ctx, rdb, keys.withOrders(),
 		f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, f.Waitlist, saleID, maxEvents).Result()
 	if err != nil {
 		return "", HandedOver{}, err
@@ -57,15 +44,10 @@ func adjust(
 	if err != nil {
 		return "", HandedOver{}, err
 	}
-	code, err := replyText(parts[0])
+	code, err = replyCode(parts[0], AdjustAdjusted, AdjustCurrent, AdjustAbsent, AdjustBelowTaken)
 	if err != nil {
 		return "", HandedOver{}, err
 	}
-	switch r := AdjustResult(code); r {
-	case AdjustAdjusted, AdjustCurrent, AdjustAbsent, AdjustBelowTaken:
-		handed, err := decodeHandedOver(parts[1], parts[2])
-		return r, handed, err
-	default:
-		return "", HandedOver{}, unknownCode(code)
-	}
+	handed, err = decodeHandedOver(parts[1], parts[2])
+	return code, handed, err
 }

@@ -8,9 +8,9 @@ import (
 	"sluice/lua"
 )
 
-func (f *fixture) mustAdjust(s lua.SaleFields) lua.AdjustResult {
+func (f *fixture) mustAdjust(s lua.SaleFields) lua.AdjustCode {
 	f.Helper()
-	got, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, f.maxEvents, s)
+	got, _, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, f.maxEvents, s)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestAdjustSkipsWhatArrivesLate(t *testing.T) {
 	same(t, "third", f.mustAdjust(third), lua.AdjustAdjusted)
 	same(t, "second, late", f.mustAdjust(second), lua.AdjustCurrent)
 	third.Stock = 12
-	same(t, "sale", f.hash(f.admit.Sale), saleHash(third, 0, 0))
+	same(t, "sale", f.hash(f.saleKeys.Sale), saleHash(third, 0, 0))
 }
 
 func TestAdjustDownToWhatIsTakenAndNoFurther(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAdjustDownToWhatIsTakenAndNoFurther(t *testing.T) {
 	sale.Total = 2
 	same(t, "result", f.mustAdjust(sale), lua.AdjustAdjusted)
 	sale.Stock = 0
-	same(t, "sale", f.hash(f.admit.Sale), saleHash(sale, 2, 0))
+	same(t, "sale", f.hash(f.saleKeys.Sale), saleHash(sale, 2, 0))
 }
 
 func TestAdjustKeepsLargeIntegersExact(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAdjustKeepsLargeIntegersExact(t *testing.T) {
 	sale.Version, sale.Total, sale.ClosesMS = 1<<53-1, 1<<31, 1<<48
 	same(t, "result", f.mustAdjust(sale), lua.AdjustAdjusted)
 	sale.Stock = 1 << 31
-	same(t, "sale", f.hash(f.admit.Sale), saleHash(sale, 0, 0))
+	same(t, "sale", f.hash(f.saleKeys.Sale), saleHash(sale, 0, 0))
 }
 
 func TestAdjustOfAnAbsentSale(t *testing.T) {
@@ -80,8 +80,8 @@ func TestAdjustOfAnAbsentSale(t *testing.T) {
 
 func TestAdjustWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
-	f.spoilt(f.admit.Sale, func() error {
-		_, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, f.openSale(5))
+	f.spoilt(f.saleKeys.Sale, func() error {
+		_, _, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, f.openSale(5))
 		return err
 	})
 }
@@ -92,7 +92,7 @@ func TestAdjustRefusesBadArguments(t *testing.T) {
 	good.Version = 2
 	f.unchanged("adjust", func() {
 		for name, s := range badSales(good) {
-			if got, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, s); err == nil {
+			if got, _, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, s); err == nil {
 				t.Errorf("%s: got %q", name, got)
 			}
 		}
@@ -101,18 +101,16 @@ func TestAdjustRefusesBadArguments(t *testing.T) {
 			{"x", 1, 2, 3, "active", 2, 0, saleID, 9}, {6, 1, 2, 3, "active", "x", 0, saleID, 9},
 			{6, 1, 2, 3, "active", 2, 0, saleID, "x"}, {6, "x", 2, 3, "active", 2, 0, saleID, 9},
 		} {
-			if err := f.run("adjust.lua", []string{f.admit.Sale, "b", "c", "d", "e", "f"}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("%v: got error %v, want BADCALL", args, err)
-			}
+			f.badCall("adjust.lua", []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}, args...)
 		}
 	})
 	for _, field := range []string{"stock", "total", "version", "accepted"} {
-		f.do("HDEL", f.admit.Sale, field)
+		f.do("HDEL", f.saleKeys.Sale, field)
 		f.unchanged("adjust without "+field, func() {
-			if _, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, good); !redis.HasErrorPrefix(err, "BADSALE") {
+			if _, _, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, good); !redis.HasErrorPrefix(err, "BADSALE") {
 				t.Errorf("without %s: got error %v, want BADSALE", field, err)
 			}
 		})
-		f.do("HSET", f.admit.Sale, field, 5)
+		f.do("HSET", f.saleKeys.Sale, field, 5)
 	}
 }

@@ -13,7 +13,7 @@ var admitSource string
 
 var admitScript = redis.NewScript(admitSource)
 
-// MaxAdmitBatch bounds one Admit. The server answers nobody else meanwhile: 128 requests take it about half a
+// MaxAdmitBatch bounds one Admit. The server answers no other client meanwhile: 128 requests take it about half a
 // millisecond, and larger batches gain nothing per request.
 const MaxAdmitBatch = 128
 
@@ -24,18 +24,7 @@ const (
 	replyOutcome   = 2 // elements of each outcome
 )
 
-// AdmitKeys are the keys of one sale on one partition; they share a hash slot.
-type AdmitKeys struct {
-	Sale   string // hash of the sale
-	Buyers string // hash from user id to slot
-	Orders string // the partition's stream of order events
-	// Trusted is the partition's key that names the server process whose state was verified.
-	Trusted string
-	// Waitlist is the sorted set of those who wait for units, Waiting the hash of what they wait for.
-	Waitlist, Waiting string
-}
-
-// AdmitRequest is one buyer asking for units. The last three may be empty.
+// AdmitRequest is one buyer's request for units. The last three may be empty.
 type AdmitRequest struct {
 	OrderID     string // made by the caller and the same in every retry, which is what makes a retry safe
 	Number      int64  // order number, at least 1
@@ -46,23 +35,23 @@ type AdmitRequest struct {
 	TraceParent string // W3C trace context, when the request is sampled
 }
 
-// AdmitCode says what became of one request.
+// AdmitCode is the outcome of one request.
 type AdmitCode string
 
-// Every code. The first four come with the slot that they speak of.
+// Every code. The first four come with the buyer's slot.
 const (
 	AdmitAccepted       AdmitCode = "accepted"        // the slot is this order's, now or since an earlier try
 	AdmitReplayed       AdmitCode = "replayed"        // same idempotency key and payload as the order in the slot
 	AdmitAlreadyOrdered AdmitCode = "already-ordered" // the buyer's slot holds another order
 	AdmitKeyReused      AdmitCode = "key-reused"      // same idempotency key as the order in the slot, other payload
-	AdmitSoldOut        AdmitCode = "sold-out"        // fewer units left than asked for, or people wait for them
+	AdmitSoldOut        AdmitCode = "sold-out"        // fewer units left than asked for, or buyers wait for them
 	AdmitNotOpen        AdmitCode = "not-open"        // before the window
 	AdmitClosed         AdmitCode = "closed"          // after the window, or closed by an operator
 	AdmitPaused         AdmitCode = "paused"          // paused by an operator
 	AdmitOverLimit      AdmitCode = "over-limit"      // more units than the sale allows in one order
 	AdmitBacklogFull    AdmitCode = "backlog-full"    // too many events wait for the workers; try again later
-	AdmitNotLoaded      AdmitCode = "not-loaded"      // Redis does not hold the sale; this never means sold out
-	AdmitUntrusted      AdmitCode = "untrusted"       // nobody has verified what this server process holds
+	AdmitNotLoaded      AdmitCode = "not-loaded"      // Redis does not have the sale; this never means sold out
+	AdmitUntrusted      AdmitCode = "untrusted"       // the state of this server process is not verified
 )
 
 // AdmitOutcome is the answer to one request.
@@ -82,53 +71,61 @@ type AdmitReply struct {
 }
 
 // Admit decides 1 to MaxAdmitBatch requests for one sale on one partition, in order and as one atomic step; Outcomes[i]
-// answers reqs[i]. Twice the same buyer in a batch works like two calls. Nothing is accepted beyond maxEvents (at least 1)
-// in the partition's stream.
+// answers reqs[i]. The same buyer twice in a batch is decided as by two calls. Nothing is accepted beyond maxEvents (at
+// least 1) in the partition's stream.
 //
 // After an error the requests may or may not have been decided: call again with the same order ids, and the outcome is
 // the one that a first call would have had. The requests must not be changed while Admit runs.
-func Admit(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, saleID string, maxEvents int64, reqs []AdmitRequest) (AdmitReply, error) {
-	return admit(ctx, rdb, keys, "new", saleID, maxEvents, reqs)
+func Admit(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, reqs []AdmitRequest,
+) (AdmitReply, error) {
+	return admit(ctx, rdb, keys, admitCall{saleID, "new", maxEvents, reqs})
 }
 
-// AdmitAgain is Admit for accepts that buyers were told of and that Redis may have lost since. One that it still holds is
-// accepted, with the slot of then and without a second event; one that is lost is accepted anew while units are left and
-// the buyer holds no other order. Whether the sale is open does not matter, nor its limit, nor the backlog: they did when
-// the buyer was told. It also works while a verified server is open for lost accepts only.
-func AdmitAgain(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, saleID string, reqs []AdmitRequest) (AdmitReply, error) {
-	return admit(ctx, rdb, keys, "again", saleID, 1, reqs)
+// AdmitAgain is Admit for accepts that buyers were answered and that Redis may have lost since. One that it still has
+// is accepted, with its first slot and without a second event; one that is lost is accepted anew while units are left
+// and the buyer has no other order. Whether the sale is open does not matter, nor its limit, nor the backlog: they did
+// at the first accept. It also works while a verified server is open for lost accepts only.
+func AdmitAgain(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, reqs []AdmitRequest,
+) (AdmitReply, error) {
+	return admit(ctx, rdb, keys, admitCall{saleID, "resubmit", 1, reqs})
 }
 
-func admit(ctx context.Context, rdb redis.Scripter, keys AdmitKeys, mode, saleID string, maxEvents int64, reqs []AdmitRequest) (AdmitReply, error) {
-	args, err := admitArgs(saleID, mode, maxEvents, reqs)
-	if err != nil {
-		return AdmitReply{}, fmt.Errorf("admit: %w", err)
-	}
-	reply, err := admitScript.Run(ctx, rdb, []string{keys.Sale, keys.Buyers, keys.Orders, keys.Trusted, keys.Waitlist, keys.Waiting},
-		args...).Result()
-	if err != nil {
-		return AdmitReply{}, fmt.Errorf("admit: %w", err)
-	}
-	decoded, err := decodeAdmit(reply, len(reqs))
-	if err != nil {
-		return AdmitReply{}, fmt.Errorf("admit: %w", err)
-	}
-	return decoded, nil
+// admitCall are the arguments of the script.
+type admitCall struct {
+	saleID, mode string
+	maxEvents    int64
+	requests     []AdmitRequest
 }
 
-// admitArgs points at the requests' fields instead of copying them: boxing seven values per request was most of what a
-// batch allocated.
-func admitArgs(saleID, mode string, maxEvents int64, reqs []AdmitRequest) ([]any, error) {
-	if err := checkBatch(len(reqs), MaxAdmitBatch); err != nil {
+func admit(ctx context.Context, rdb redis.Scripter, keys SaleKeys, call admitCall) (reply AdmitReply, err error) {
+	defer named("admit", &err)
+	args, err := call.args()
+	if err != nil {
+		return AdmitReply{}, err
+	}
+	raw, err := admitScript.Run(ctx, rdb,
+		[]string{keys.Sale, keys.Buyers, keys.Orders, keys.Trusted, keys.Waitlist, keys.Waiting}, args...).Result()
+	if err != nil {
+		return AdmitReply{}, err
+	}
+	return decodeAdmit(raw, len(call.requests))
+}
+
+// args points at the requests' fields instead of copying them: boxing seven values per request was most of what a batch
+// allocated.
+func (c admitCall) args() ([]any, error) {
+	if err := checkBatch(len(c.requests), MaxAdmitBatch); err != nil {
 		return nil, err
 	}
-	if maxEvents < 1 {
-		return nil, fmt.Errorf("max events %d: use at least 1", maxEvents)
+	if err := checkMaxEvents(c.maxEvents); err != nil {
+		return nil, err
 	}
-	args := make([]any, 0, admitHeader+admitArguments*len(reqs))
-	args = append(args, saleID, mode, maxEvents)
-	for i := range reqs {
-		r := &reqs[i]
+	args := make([]any, 0, admitHeader+admitArguments*len(c.requests))
+	args = append(args, c.saleID, c.mode, c.maxEvents)
+	for i := range c.requests {
+		r := &c.requests[i]
 		if err := r.check(); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
@@ -195,9 +192,10 @@ func decodeOutcome(code, slot any) (AdmitOutcome, error) {
 	}
 	switch c := AdmitCode(name); c {
 	case AdmitAccepted, AdmitReplayed, AdmitAlreadyOrdered, AdmitKeyReused:
-		held, err := ParseSlot(value)
-		return AdmitOutcome{Code: c, Slot: held}, err
-	case AdmitSoldOut, AdmitNotOpen, AdmitClosed, AdmitPaused, AdmitOverLimit, AdmitBacklogFull, AdmitNotLoaded, AdmitUntrusted:
+		slot, err := ParseSlot(value)
+		return AdmitOutcome{Code: c, Slot: slot}, err
+	case AdmitSoldOut, AdmitNotOpen, AdmitClosed, AdmitPaused, AdmitOverLimit, AdmitBacklogFull, AdmitNotLoaded,
+		AdmitUntrusted:
 		if value != "" {
 			return AdmitOutcome{}, fmt.Errorf("unknown reply: code %s with slot %q", c, value)
 		}

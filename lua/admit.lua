@@ -1,30 +1,33 @@
--- admit: answers a batch of order requests for one sale on one partition. Each request that is accepted takes stock,
+-- admit: decides a batch of order requests for one sale on one partition. Each request that is accepted takes stock,
 -- fills its buyer's slot and appends an order event to the stream.
 --
--- Why atomic: stock, slot and event must change together, or a crash between them sells a unit that nobody ships
+-- Why atomic: stock, slot and event must change together, or a crash between them sells a unit that is never shipped
 -- (taken, no event) or ships one that was never taken. Every check reads what the writes below change, and the window
--- is judged by one clock for all buyers, Redis' own. Nothing is written before every request is decided, and the first
--- write is the only one that can still fail (wrong type, out of memory, read-only), so no failure leaves half a batch.
+-- is compared with one clock for all buyers, Redis' own. Nothing is written before every request is decided, and the
+-- first write is the only one that can still fail (wrong type, out of memory, read-only), so no failure leaves half a
+-- batch.
 --
--- While people wait, what is free is theirs: the first of them may want more than is there, and nobody overtakes. An accept
--- that Redis may have lost comes before them, and takes its buyer off the list.
+-- While buyers wait, free units are theirs: the first of them may want more than there is, and no newcomer overtakes.
+-- An accept that Redis may have lost comes before them, and takes its buyer off the waitlist.
 --
 -- Run twice with the same order ids (a retry after a lost reply), the second run answers like the first and writes
 -- nothing: a slot that names the request's own order id means "accepted".
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] orders  stream of order events: v s k o n u q t [tp]
 -- KEYS[4] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
--- KEYS[6] waiting  hash: user id -> what the person waits for
+-- KEYS[6] waiting  hash: user id -> waitlist entry
 --
--- ARGV[1] sale_id       goes into the events; KEYS[1] is what says which sale it is
--- ARGV[2] mode          "new"; or "again" for accepts that Redis may have lost: of window, state, limits only units count
--- ARGV[3] max_events    entries that the stream may hold, after which nothing new is accepted: at least 1
+-- ARGV[1] sale_id       goes into the events; KEYS[1] is what identifies the sale
+-- ARGV[2] mode          "new"; or "resubmit" for accepts that Redis may have lost: those are checked for units only,
+--                       not for window, state, limit and backlog
+-- ARGV[3] max_events    entries that the stream may have, after which nothing new is accepted: at least 1
 -- then for each request, 1 to 128 of them:
 -- ARGV[+1] order_id      no spaces
--- ARGV[+2] number        the order number; 63 bits, so it stays a string throughout (a Lua number holds 53)
+-- ARGV[+2] number        the order number; 63 bits, so it stays a string throughout (a Lua number has 53)
 -- ARGV[+3] user          the buyer's id
 -- ARGV[+4] units         how many the buyer wants: an integer of at least 1, in plain decimal digits
 -- ARGV[+5] key_hash      hash of the idempotency key; "-" for none
@@ -32,20 +35,20 @@
 -- ARGV[+7] traceparent   W3C trace context; "" when the request is not sampled
 --
 -- Returns one flat array: now_ms, stock left (units), opens_ms, closes_ms, max_quantity, then two for each request: a
--- code and the slot that it speaks of ("" where there is none). Without the sale the first numbers but now_ms are 0.
+-- code and the buyer's slot ("" where there is none). Without the sale the first numbers but now_ms are 0.
 --   accepted         the slot is this order's, filled now or by an earlier run
 --   replayed         the buyer has a slot, filled under the same idempotency key for the same payload
 --   key-reused       the buyer has a slot, filled under the same idempotency key for another payload
 --   already-ordered  the buyer has a slot, and this request has no key or another one
---   sold-out         fewer units are left than asked for, or people wait for them
+--   sold-out         fewer units are left than asked for, or buyers wait for them
 --   not-open         the window has not begun
 --   closed           an operator closed the sale, or its window has ended
 --   paused           an operator paused the sale
 --   over-limit       more units than the sale allows in one order
---   backlog-full     the stream holds max_events that are not persisted yet; it would have been accepted otherwise; or the
---                    accept counter is used up, which only a forged entry with a huge sequence can do
---   not-loaded       Redis does not hold the sale: nothing is known, least of all that it sold out
---   untrusted        nobody has verified the state of this server process: what it holds may be old
+--   backlog-full     the stream has max_events that are not persisted yet; it would have been accepted otherwise; or
+--                    the accept counter is used up, which only a forged entry with a huge sequence can do
+--   not-loaded       Redis does not have the sale: nothing is known, least of all that it sold out
+--   untrusted        the state of this server process is not verified: it may be old
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
 -- Cost: O(requests): two INFO (some 5 microseconds), two HMGET, one XLEN, one XADD for each accepted request, two HSET.
@@ -54,7 +57,7 @@ local sale, buyers, orders, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[
 local sale_id, mode, max_events = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local first, width = 4, 7
 local last = #ARGV - width + 1 -- where the last request begins
-if last < first or (#ARGV - first + 1) % width ~= 0 or (mode ~= 'new' and mode ~= 'again') then
+if last < first or (#ARGV - first + 1) % width ~= 0 or (mode ~= 'new' and mode ~= 'resubmit') then
   return redis.error_reply('BADCALL admit: a mode, and 7 arguments for each request')
 elseif not max_events or max_events < 1 then
   return redis.error_reply('BADCALL admit: max_events is not a number of at least 1')
@@ -65,29 +68,29 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 local verified = redis.call('GET', trusted)
-local known = verified == server or (mode == 'again' and verified == 'reopening:' .. server)
-local held = {}
+local known = verified == server or (mode == 'resubmit' and verified == 'reopening:' .. server)
+local fields = {}
 if known then
-  held = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity', 'waiting')
+  fields = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity', 'waiting')
 end
-local state, stock, accepted = held[1], tonumber(held[2]), tonumber(held[3])
-local opens_ms, closes_ms, max_quantity = tonumber(held[4]), tonumber(held[5]), tonumber(held[6])
+local state, stock, accepted = fields[1], tonumber(fields[2]), tonumber(fields[3])
+local opens_ms, closes_ms, max_quantity = tonumber(fields[4]), tonumber(fields[5]), tonumber(fields[6])
 if state and not (stock and accepted and opens_ms and closes_ms and max_quantity) then
   return redis.error_reply('BADSALE admit: the sale hash lacks a number')
 end
 
 local limit = max_quantity
 local free = stock -- units that a newcomer can have
-if mode == 'new' and held[7] and held[7] ~= '0' then
+if mode == 'new' and fields[7] and fields[7] ~= '0' then
   free = 0
 end
-local shut -- why nobody can order now; nil while the sale is open
+local shut -- why no request can be accepted now; nil while the sale is open
 if not state then
   shut, stock, opens_ms, closes_ms, max_quantity = 'untrusted', 0, 0, 0, 0
   if known then
     shut = 'not-loaded'
   end
-elseif mode == 'again' then
+elseif mode == 'resubmit' then
   limit = math.huge
 elseif state == 'closed' or now_ms >= closes_ms then
   shut = 'closed'
@@ -113,10 +116,10 @@ end
 local now = string.format('%.0f', now_ms)
 local since = ' ' .. now .. ' '
 local room = max_events - redis.call('XLEN', orders)
-if mode == 'again' then
+if mode == 'resubmit' then
   room = math.huge
 end
-room = math.min(room, 2 ^ 53 - (accepted or 0)) -- a sequence beyond that is not counted exactly, and no event
+room = math.min(room, 2 ^ 53 - (accepted or 0)) -- a sequence beyond that is not exact, and no event may have it
 local count = 0 -- requests accepted now
 local begins, sequences, filled = {}, {}, {} -- of those: where each begins in ARGV; its sequence; user, slot, …
 local reply = { now_ms, 0, opens_ms, closes_ms, max_quantity }
@@ -165,7 +168,10 @@ reply[2] = stock
 if count == 0 then
   return reply
 end
-local people = mode == 'again' and redis.call('ZCARD', waitlist) + redis.call('HLEN', waiting) -- before the first write
+local waiters = 0 -- read before the first write
+if mode == 'resubmit' then
+  waiters = redis.call('ZCARD', waitlist) + redis.call('HLEN', waiting)
+end
 
 for i, at in ipairs(begins) do
   local order_id, number, user, units, _, _, traceparent = unpack(ARGV, at, at + 6)
@@ -179,7 +185,7 @@ for i, at in ipairs(begins) do
 end
 redis.call('HSET', buyers, unpack(filled))
 redis.call('HSET', sale, 'stock', string.format('%.0f', stock), 'accepted', sequences[count])
-if people and people > 0 then
+if waiters > 0 then
   for i = 1, 2 * count, 2 do
     redis.call('ZREM', waitlist, filled[i])
     redis.call('HDEL', waiting, filled[i])

@@ -16,9 +16,10 @@ import (
 	"sluice/pipeline"
 )
 
-// BenchmarkAdmit measures requests that are all accepted, by distinct buyers, with idempotency hashes, and requests that
-// are all refused as sold out. One goroutine per processor sends them; the time is per request, not per batch. Entries
-// are not settled, so memory grows with b.N. Nothing is written to disk: this is the script's cost, not the disk's.
+// BenchmarkAdmit measures requests that are all accepted, by distinct buyers, with idempotency hashes, and requests
+// that are all refused as sold out. One goroutine per processor sends them; the time is per request, not per batch.
+// Entries are not settled, so memory grows with b.N. Nothing is written to disk: this is the script's cost, not the
+// disk's.
 func BenchmarkAdmit(b *testing.B) {
 	server := testkit.PrivateRedis(b, "appendonly no")
 	for _, stock := range []int64{1 << 31, 0} {
@@ -37,8 +38,8 @@ func benchmarkAdmit(b *testing.B, url string, stock int64, size int) {
 	if err := rdb.FlushAll(ctx).Err(); err != nil {
 		b.Fatal(err)
 	}
-	keys := admitKeys(pipeline.Keys{Prefix: "bench"})
-	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+	keys := saleKeysOf(pipeline.Keys{Prefix: "bench"})
+	for _, step := range []verifyStep{lua.BeginVerify, lua.FinishVerify} {
 		if _, err := step(ctx, rdb, verifyKeys(pipeline.Keys{Prefix: "bench"}), "bench"); err != nil {
 			b.Fatal(err)
 		}

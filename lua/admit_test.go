@@ -3,7 +3,6 @@ package lua_test
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -60,7 +59,7 @@ func TestAdmitWritesEventsThatDecode(t *testing.T) {
 	r.Number, r.TraceParent = math.MaxInt64, "00-ab-cd-01"
 	reply := f.mustAdmit(r)
 
-	entries, err := f.rdb.XRange(f.ctx, f.admit.Orders, "-", "+").Result()
+	entries, err := f.rdb.XRange(f.ctx, f.saleKeys.Orders, "-", "+").Result()
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("stream: got %v, %v, want one entry", entries, err)
 	}
@@ -74,7 +73,7 @@ func TestAdmitWritesEventsThatDecode(t *testing.T) {
 	}
 }
 
-// Each case spoils one thing about an open sale with 2 units, limit 3, and a buyer "ann" who holds order 1 under key1.
+// Each case spoils one thing about an open sale with 2 units, limit 3, and a buyer "ann" who has order 1 under key1.
 func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 	past, future := "1000", fmt.Sprint(int64(1)<<48)
 	cases := []struct {
@@ -98,7 +97,7 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 		{"paused", []any{"state", "paused"}, nil, lua.AdmitPaused},
 		{"over the limit", nil, func(r *lua.AdmitRequest) { r.Quantity = 4 }, lua.AdmitOverLimit},
 
-		// Which of two reasons is told.
+		// Which of two reasons is returned.
 		{"slot before closed", []any{"state", "closed"}, func(r *lua.AdmitRequest) { r.UserID = "ann" }, lua.AdmitAlreadyOrdered},
 		{"slot before the limit", nil, func(r *lua.AdmitRequest) { r.UserID, r.Quantity = "ann", 4 }, lua.AdmitAlreadyOrdered},
 		{"replay after the window", []any{"closes_ms", past}, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash = "ann", "key1" }, lua.AdmitReplayed},
@@ -115,7 +114,7 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 			f.load(f.openSale(3))
 			ann := f.mustAdmit(request(1, "ann"))
 			if c.set != nil {
-				f.do(append([]any{"HSET", f.admit.Sale}, c.set...)...)
+				f.do(append([]any{"HSET", f.saleKeys.Sale}, c.set...)...)
 			}
 			r := request(2, "bob")
 			if c.req != nil {
@@ -132,8 +131,8 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// A full backlog stops what would add to it, and nothing else: whoever has a slot is answered as ever, and a reason that
-// stays is told before one that passes.
+// A full backlog stops what would add to it, and nothing else: a buyer with a slot is answered as ever, and a
+// permanent reason is returned before a temporary one.
 func TestAdmitStopsAtAFullBacklog(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(4))
@@ -153,7 +152,7 @@ func TestAdmitStopsAtAFullBacklog(t *testing.T) {
 		})
 	}
 	f.maxEvents = 3
-	f.do("XDEL", f.admit.Orders, f.rdb.XRange(f.ctx, f.admit.Orders, "-", "+").Val()[0].ID)
+	f.do("XDEL", f.saleKeys.Orders, f.rdb.XRange(f.ctx, f.saleKeys.Orders, "-", "+").Val()[0].ID)
 	same(t, "codes with room again", codes(f.mustAdmit(request(7, "fay"))), []lua.AdmitCode{lua.AdmitAccepted})
 }
 
@@ -169,11 +168,11 @@ func TestAdmitWithoutKeysIsNeverAReplay(t *testing.T) {
 	})
 }
 
-func TestAdmitTellsAnAbsentSaleApartFromASoldOutOne(t *testing.T) {
+func TestAdmitDistinguishesAnAbsentSaleFromASoldOutOne(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(3))
 	f.mustAdmit(request(1, "ann"))
-	f.do("DEL", f.admit.Sale)
+	f.do("DEL", f.saleKeys.Sale)
 	f.unchanged("admit without the sale", func() {
 		reply := f.mustAdmit(request(1, "ann"), request(2, "bob"))
 		same(t, "reply", reply, lua.AdmitReply{NowMS: reply.NowMS, Outcomes: []lua.AdmitOutcome{
@@ -226,13 +225,13 @@ func TestAdmitTwiceAnswersTheSameAndWritesOnce(t *testing.T) {
 		second.NowMS = first.NowMS
 		same(t, "second reply", second, first)
 	})
-	if got := f.rdb.XLen(f.ctx, f.admit.Orders).Val(); got != 100 {
+	if got := f.rdb.XLen(f.ctx, f.saleKeys.Orders).Val(); got != 100 {
 		t.Errorf("events: got %d, want 100", got)
 	}
 }
 
-// The window is [opens_ms, closes_ms) by Redis' clock, to the millisecond: every reply's code follows from its own time.
-// The test goes on until it has been answered in the very milliseconds of both edges.
+// The window is [opens_ms, closes_ms) by Redis' clock, to the millisecond: every reply's code follows from its own
+// time. The test goes on until it has been answered in the very milliseconds of both edges.
 func TestAdmitWindowEdges(t *testing.T) {
 	f := newFixture(t)
 	sale := f.load(f.openSale(10))
@@ -256,7 +255,7 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 	source := f.source("admit.lua")
 	pipe := f.rdb.Pipeline()
 	for range 100 {
-		pipe.Eval(f.ctx, source, []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders, f.admit.Trusted}, saleID, "new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
+		pipe.Eval(f.ctx, source, []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders, f.saleKeys.Trusted}, saleID, "new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
 	}
 	replies, err := pipe.Exec(f.ctx)
 	if err != nil {
@@ -287,7 +286,7 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	sale := f.load(lua.SaleFields{
 		Stock: 1 << 31, Total: 1 << 31, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: math.MaxInt32, State: "active", Version: 1<<53 - 1,
 	})
-	f.do("HSET", f.admit.Sale, "accepted", int64(1<<53-3))
+	f.do("HSET", f.saleKeys.Sale, "accepted", int64(1<<53-3))
 	one := lua.AdmitRequest{OrderID: orderID(1), Number: math.MaxInt64, UserID: "ann", Quantity: 1}
 	many := lua.AdmitRequest{OrderID: orderID(2), Number: math.MaxInt64 - 1, UserID: "bob", Quantity: math.MaxInt32}
 	reply := f.mustAdmit(one, many)
@@ -311,20 +310,20 @@ func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	})
 	same(t, "second run", f.mustAdmit(many).Outcomes, reply.Outcomes[1:])
 
-	given, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "bob", OrderID: orderID(2)}})
+	given, err := release(f, "bob", orderID(2))
 	if err != nil || !given[0] {
 		t.Fatalf("release: got %v, %v", given, err)
 	}
 	sale.Stock = math.MaxInt32
-	same(t, "sale after a release", f.hash(f.admit.Sale), saleHash(sale, 1<<53-1, 1))
+	same(t, "sale after a release", f.hash(f.saleKeys.Sale), saleHash(sale, 1<<53-1, 1))
 }
 
-// A forged entry can carry the accept counter to its end. What would get a sequence that no event may have is refused before it
-// takes anything, and not accepted and buried.
+// A forged entry can carry the accept counter to its end. What would get a sequence that no event may have is refused
+// before it takes anything, and not accepted and buried.
 func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 	f := newFixture(t)
 	f.load(lua.SaleFields{Stock: 9, Total: 9, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: 2, State: "active", Version: 1})
-	f.do("HSET", f.admit.Sale, "accepted", int64(1<<53-1))
+	f.do("HSET", f.saleKeys.Sale, "accepted", int64(1<<53-1))
 	batch := make([]lua.AdmitRequest, 3)
 	for i := range batch {
 		batch[i] = lua.AdmitRequest{OrderID: orderID(i + 1), Number: int64(i + 1), UserID: fmt.Sprint("buyer-", i), Quantity: 1}
@@ -336,152 +335,8 @@ func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 			t.Fatalf("got %+v, want one accepted", got)
 		}
 	}
-	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, "drop-1", batch[1:])
+	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, "drop-1", batch[1:])
 	if err != nil || again.Outcomes[0].Code != lua.AdmitBacklogFull {
 		t.Errorf("again: got %+v, %v, want it refused", again, err)
 	}
-}
-
-func TestAdmitWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
-	f := newFixture(t)
-	f.load(f.openSale(5))
-	f.mustAdmit(request(1, "ann"))
-	for _, key := range []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders} {
-		f.spoilt(key, func() error {
-			_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
-			return err
-		})
-	}
-}
-
-// A stream whose last id is the largest there is takes no entry. It is the only write that can be refused by what the
-// key holds, so it is the first.
-func TestAdmitWithAnExhaustedStreamChangesNothing(t *testing.T) {
-	f := newFixture(t)
-	f.load(f.openSale(5))
-	f.do("XADD", f.admit.Orders, "18446744073709551615-18446744073709551615", "v", "1")
-	f.unchanged("admit", func() {
-		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann")}); err == nil {
-			t.Error("got no error")
-		}
-	})
-}
-
-func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
-	cases := []struct {
-		name, prefix string
-		spoil        func(*fixture)
-	}{
-		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "stock") }},
-		{"no counter", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "accepted") }},
-		{"no opening", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "opens_ms") }},
-		{"no closing", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "closes_ms", "soon") }},
-		{"no limit", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "max_quantity", "") }},
-		{"a state of its own", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "state", "Active") }},
-		{"a slot of six fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(9)+" 1 2 3 4 -") }},
-		{"a slot of eight fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(9)+" 1 2 3 4 - - -") }},
-		{"an empty slot", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", "") }},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFixture(t)
-			f.load(f.openSale(5))
-			c.spoil(f)
-			f.unchanged("admit", func() {
-				_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
-				if !redis.HasErrorPrefix(err, c.prefix) {
-					t.Errorf("got error %v, want %s", err, c.prefix)
-				}
-			})
-		})
-	}
-}
-
-// The script does not trust its caller either.
-func TestAdmitScriptRefusesBadArguments(t *testing.T) {
-	f := newFixture(t)
-	f.load(f.openSale(5))
-	good := []any{saleID, plenty, orderID(1), "7", "ann", "1", "-", "-", ""}
-	with := func(i int, value any) []any {
-		args := append([]any{}, good...)
-		args[i] = value
-		return append(args, good[2:]...)
-	}
-	for _, args := range [][]any{
-		{}, {saleID}, good[:2], good[:8], append(with(2, orderID(1)), "one more"), with(5, "0"), with(5, "-1"), with(5, "1.5"), with(5, "x"), with(5, ""),
-		with(1, "0"), with(1, "-1"), with(1, ""), with(1, "no limit"),
-	} {
-		f.unchanged("admit", func() {
-			if err := f.run("admit.lua", []string{f.admit.Sale, f.admit.Buyers, f.admit.Orders}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("%q: got error %v, want BADCALL", args, err)
-			}
-		})
-	}
-}
-
-func TestAdmitRefusesBadRequestsUnsent(t *testing.T) {
-	f := newFixture(t)
-	f.load(f.openSale(500))
-	changes := map[string]func(*lua.AdmitRequest){
-		"no order id":             func(r *lua.AdmitRequest) { r.OrderID = "" },
-		"order id with space":     func(r *lua.AdmitRequest) { r.OrderID = "a b" },
-		"dash for an order id":    func(r *lua.AdmitRequest) { r.OrderID = "-" },
-		"number 0":                func(r *lua.AdmitRequest) { r.Number = 0 },
-		"negative number":         func(r *lua.AdmitRequest) { r.Number = math.MinInt64 },
-		"no user":                 func(r *lua.AdmitRequest) { r.UserID = "" },
-		"quantity 0":              func(r *lua.AdmitRequest) { r.Quantity = 0 },
-		"negative quantity":       func(r *lua.AdmitRequest) { r.Quantity = -1 },
-		"dash for a key":          func(r *lua.AdmitRequest) { r.KeyHash = "-" },
-		"key with newline":        func(r *lua.AdmitRequest) { r.KeyHash = "a\nb" },
-		"payload hash with space": func(r *lua.AdmitRequest) { r.PayloadHash = " " },
-	}
-	f.unchanged("admit", func() {
-		for name, change := range changes {
-			bad := request(2, "bob")
-			change(&bad)
-			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
-				t.Errorf("%s: got error %v, want one that names request 1", name, err)
-			}
-		}
-		if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, 0, []lua.AdmitRequest{request(1, "ann")}); err == nil {
-			t.Error("no events allowed: got no error")
-		}
-		for _, size := range []int{0, lua.MaxAdmitBatch + 1} {
-			if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, make([]lua.AdmitRequest, size)); err == nil {
-				t.Errorf("batch of %d: got no error", size)
-			}
-		}
-	})
-}
-
-// At maxmemory nothing is admitted, half or whole; but what was admitted before can be settled and released, which is the
-// way out.
-func TestAFullServerAdmitsNothingAndStillSettlesAndReleases(t *testing.T) {
-	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	f := fixtureOn(t, testkit.Client(t, server.URL()), "full")
-	sale := f.load(f.openSale(5))
-	f.mustAdmit(request(1, "ann"))
-	f.do("XGROUP", "CREATE", f.admit.Orders, group, "0")
-	entry := f.read("w1", 1)[0]
-	f.do("SET", f.lockKey(1), "token")
-	f.do("CONFIG", "SET", "maxmemory", "1")
-
-	f.unchanged("admit", func() {
-		_, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
-		if !redis.HasErrorPrefix(err, "OOM") {
-			t.Errorf("admit: got error %v, want OOM", err)
-		}
-	})
-	acked, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "token", []lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1)}})
-	if err != nil || acked != 1 {
-		t.Errorf("settle: got %d, %v, want 1", acked, err)
-	}
-	given, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
-	if err != nil || !given[0] {
-		t.Errorf("release: got %v, %v, want true", given, err)
-	}
-	same(t, "state", f.state(), state{
-		Sale: saleHash(sale, 1, 1), Buyers: map[string]string{}, Consumers: []string{"w1"}, Others: map[string]string{},
-	})
 }

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// none stands in a slot for the idempotency hashes of a request that had no key: slots have a fixed number of fields.
+// none replaces the idempotency hashes of a request without a key in a slot, which has a fixed number of fields.
 const none = "-"
 
 var noneArgument = none
 
-// orNone returns what an optional hash is called inside Redis. It returns a pointer because go-redis writes *string
-// without the allocation that boxing a string costs.
+// orNone returns an optional hash as Redis stores it. It returns a pointer because go-redis writes *string without the
+// allocation that boxing a string costs.
 func orNone(hash *string) *string {
 	if *hash == "" {
 		return &noneArgument
@@ -35,7 +35,7 @@ func checkOptionalWord(name, value string) error {
 	return nil
 }
 
-// checkBatch keeps one call short: a script holds up every other client while it runs.
+// checkBatch keeps one call short: a script blocks every other client while it runs.
 func checkBatch(items, most int) error {
 	if items < 1 || items > most {
 		return fmt.Errorf("a batch of %d: use 1 to %d", items, most)
@@ -43,7 +43,15 @@ func checkBatch(items, most int) error {
 	return nil
 }
 
-// checkEntryID wants the full form of a stream entry's id, milliseconds-sequence.
+// checkMaxEvents refuses a limit of the stream that would let nothing through.
+func checkMaxEvents(maxEvents int64) error {
+	if maxEvents < 1 {
+		return fmt.Errorf("max events %d: use at least 1", maxEvents)
+	}
+	return nil
+}
+
+// checkEntryID requires the full form of a stream entry's id, milliseconds-sequence.
 func checkEntryID(id string) error {
 	ms, seq, _ := strings.Cut(id, "-")
 	for _, half := range [...]string{ms, seq} {

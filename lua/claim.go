@@ -14,16 +14,20 @@ var claimSource string
 
 var claimScript = redis.NewScript(claimSource)
 
-// MaxClaimBatch bounds one Claim. The server answers nobody else meanwhile: 1000 entries take it about two milliseconds.
-const MaxClaimBatch = 1000
+// maxClaimBatch bounds one Claim. The server answers no other client meanwhile: 1000 entries take it about two
+// milliseconds.
+const maxClaimBatch = 1000
 
-// Claim takes over those of 1 to MaxClaimBatch pending entries that were delivered at least minIdle ago (in whole
-// milliseconds), and tells which of the entries are lost: pending, and deleted from the stream by somebody. Entries that
-// are not pending any more are in neither. After an error, calling again is safe, though what the lost reply told of lost
-// entries is not told again.
-func Claim(ctx context.Context, rdb redis.Scripter, stream, group, consumer string, minIdle time.Duration, entryIDs []string) (claimed []redis.XMessage, lost []string, err error) {
-	if err := checkBatch(len(entryIDs), MaxClaimBatch); err != nil {
-		return nil, nil, fmt.Errorf("claim: %w", err)
+// Claim takes over those of 1 to 1000 pending entries that were delivered at least minIdle ago (in whole milliseconds),
+// and returns besides which of the entries are lost: pending, but deleted from the stream. Entries that are not pending
+// any more are in neither. After an error, calling again is safe, though lost entries that the lost reply named are not
+// named again.
+func Claim(
+	ctx context.Context, rdb redis.Scripter, stream, group, consumer string, minIdle time.Duration, entryIDs []string,
+) (claimed []redis.XMessage, lost []string, err error) {
+	defer named("claim", &err)
+	if err := checkBatch(len(entryIDs), maxClaimBatch); err != nil {
+		return nil, nil, err
 	}
 	args := make([]any, 0, 3+len(entryIDs))
 	args = append(args, group, consumer, minIdle.Milliseconds())
@@ -32,19 +36,17 @@ func Claim(ctx context.Context, rdb redis.Scripter, stream, group, consumer stri
 	}
 	reply, err := claimScript.Run(ctx, rdb, []string{stream}, args...).Result()
 	if err != nil {
-		return nil, nil, fmt.Errorf("claim: %w", err)
+		return nil, nil, err
 	}
 	both, err := replyArray(reply, 2)
 	if err != nil {
-		return nil, nil, fmt.Errorf("claim: %w", err)
+		return nil, nil, err
 	}
 	if claimed, err = decodeEntries(both[0]); err != nil {
-		return nil, nil, fmt.Errorf("claim: %w", err)
+		return nil, nil, err
 	}
-	if lost, err = replyTexts(both[1]); err != nil {
-		return nil, nil, fmt.Errorf("claim: %w", err)
-	}
-	return claimed, lost, nil
+	lost, err = replyTexts(both[1])
+	return claimed, lost, err
 }
 
 // decodeEntries reads stream entries: each is its id and an array of names and values.
@@ -72,19 +74,4 @@ func decodeEntries(reply any) ([]redis.XMessage, error) {
 		}
 	}
 	return entries, nil
-}
-
-func replyTexts(reply any) ([]string, error) {
-	items, ok := reply.([]any)
-	if !ok {
-		return nil, fmt.Errorf("unknown reply: want an array of strings, got %T", reply)
-	}
-	texts := make([]string, len(items))
-	for i, item := range items {
-		var err error
-		if texts[i], err = replyText(item); err != nil {
-			return nil, err
-		}
-	}
-	return texts, nil
 }

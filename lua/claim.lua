@@ -1,18 +1,19 @@
--- claim: takes pending entries over from a consumer that is dead or lost them, and tells which of them are lost for good.
+-- claim: takes pending entries over from a consumer that is dead or lost them, and returns which of them are lost for
+-- good.
 --
--- Why atomic: XCLAIM drops pending entries whose event somebody deleted without a word. Whether an event is gone although
--- it was never acknowledged can only be seen in one step with the claim: a moment later its holder may have settled it.
+-- Why atomic: XCLAIM silently drops pending entries whose event was deleted. Whether an event is gone although it was
+-- never acknowledged can only be seen in one step with the claim: a moment later its consumer may have settled it.
 --
 -- KEYS[1] orders    stream of order events
 --
 -- ARGV[1] group     the consumer group
--- ARGV[2] consumer  who takes over
--- ARGV[3] idle_ms   entries that were delivered later than this ago stay where they are
+-- ARGV[2] consumer  the one that takes over
+-- ARGV[3] idle_ms   entries that were delivered less than this ago stay where they are, in ms
 -- then for each entry, 1 to 1000 of them:
 -- ARGV[+1] entry_id  of the stream
 --
--- Returns two arrays: the entries claimed, as XCLAIM returns them, and the ids of the lost: pending, without an event. Those
--- are acknowledged, so that each is told once.
+-- Returns two arrays: the entries claimed, as XCLAIM returns them, and the ids of the lost: pending, without an event.
+-- Those are acknowledged, so that each is reported once.
 -- Raises BADCALL for a wrong number of arguments; nothing changes.
 --
 -- Cost: O(entries): one XRANGE for each, one XCLAIM.

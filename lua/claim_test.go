@@ -7,12 +7,12 @@ import (
 	"sluice/lua"
 )
 
-// Entries of a dead worker change hands; one whose event was deleted is told as lost, once, instead of vanishing.
-func TestClaimTakesOverAndTellsTheLost(t *testing.T) {
+// Entries of a dead worker change hands; one whose event was deleted is reported as lost, once, instead of vanishing.
+func TestClaimTakesOverAndReportsTheLost(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(4) // pending at w1
 	claim := func(minIdle time.Duration, ids ...string) (got []string, lost []string) {
-		claimed, lost, err := lua.Claim(f.ctx, f.rdb, f.admit.Orders, group, "w2", minIdle, ids)
+		claimed, lost, err := lua.Claim(f.ctx, f.rdb, f.saleKeys.Orders, group, "w2", minIdle, ids)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestClaimTakesOverAndTellsTheLost(t *testing.T) {
 	}
 	f.unchanged("a claim of what is too young", func() { claim(time.Hour, ids...) })
 	f.mustSettle(lua.SettleItem{EntryID: ids[1]})
-	f.do("XDEL", f.admit.Orders, ids[2])
+	f.do("XDEL", f.saleKeys.Orders, ids[2])
 
 	got, lost := claim(0, ids...)
 	same(t, "claimed", got, []string{ids[0], ids[3]})
@@ -39,8 +39,8 @@ func TestClaimTakesOverAndTellsTheLost(t *testing.T) {
 
 func TestClaimOfAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
-	f.spoilt(f.admit.Orders, func() error {
-		_, _, err := lua.Claim(f.ctx, f.rdb, f.admit.Orders, group, "w2", 0, []string{"1-1"})
+	f.spoilt(f.saleKeys.Orders, func() error {
+		_, _, err := lua.Claim(f.ctx, f.rdb, f.saleKeys.Orders, group, "w2", 0, []string{"1-1"})
 		return err
 	})
 }

@@ -38,10 +38,10 @@ type tester interface {
 // fixture is one sale on one partition under a prefix of its own.
 type fixture struct {
 	tester
-	ctx    context.Context
-	rdb    *redis.Client
-	admit  lua.AdmitKeys
-	layout pipeline.Keys
+	ctx      context.Context
+	rdb      *redis.Client
+	saleKeys lua.SaleKeys
+	layout   pipeline.Keys
 
 	maxEvents int64 // that mustAdmit allows in the stream
 }
@@ -56,7 +56,7 @@ func fixtureOn(t *testing.T, rdb *redis.Client, prefix string) *fixture {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	t.Cleanup(cancel)
 	layout := pipeline.Keys{Prefix: prefix}
-	f := &fixture{tester: t, ctx: ctx, rdb: rdb, admit: admitKeys(layout), layout: layout, maxEvents: plenty}
+	f := &fixture{tester: t, ctx: ctx, rdb: rdb, saleKeys: saleKeysOf(layout), layout: layout, maxEvents: plenty}
 	f.trust()
 	return f
 }
@@ -64,7 +64,7 @@ func fixtureOn(t *testing.T, rdb *redis.Client, prefix string) *fixture {
 // trust marks the server as verified.
 func (f *fixture) trust() {
 	f.Helper()
-	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+	for _, step := range []verifyStep{lua.BeginVerify, lua.FinishVerify} {
 		if _, err := step(f.ctx, f.rdb, f.verify(), "test"); err != nil {
 			f.Fatal(err)
 		}
@@ -78,14 +78,9 @@ func verifyKeys(k pipeline.Keys) lua.VerifyKeys {
 	return lua.VerifyKeys{Trusted: k.Trusted(partition), Installation: k.Installation(partition), ID: "ours"}
 }
 
-func admitKeys(k pipeline.Keys) lua.AdmitKeys {
-	return lua.AdmitKeys{Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
+func saleKeysOf(k pipeline.Keys) lua.SaleKeys {
+	return lua.SaleKeys{Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
 		Trusted: k.Trusted(partition), Waitlist: k.Waitlist(partition, saleID), Waiting: k.Waiting(partition, saleID)}
-}
-
-func (f *fixture) releaseKeys() lua.ReleaseKeys {
-	return lua.ReleaseKeys{Sale: f.admit.Sale, Buyers: f.admit.Buyers, Trusted: f.admit.Trusted, Orders: f.admit.Orders,
-		Waitlist: f.admit.Waitlist, Waiting: f.admit.Waiting}
 }
 
 // do sends a plain command: what a test sets up or spoils by hand.
@@ -119,7 +114,7 @@ func (f *fixture) openSale(stock int64) lua.SaleFields {
 
 func (f *fixture) load(s lua.SaleFields) lua.SaleFields {
 	f.Helper()
-	if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale, f.admit.Trusted, s); err != nil || got != lua.LoadLoaded {
+	if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale, f.saleKeys.Trusted, s); err != nil || got != lua.LoadLoaded {
 		f.Fatalf("load: got %q, %v", got, err)
 	}
 	return s
@@ -127,7 +122,7 @@ func (f *fixture) load(s lua.SaleFields) lua.SaleFields {
 
 func (f *fixture) mustAdmit(reqs ...lua.AdmitRequest) lua.AdmitReply {
 	f.Helper()
-	reply, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, f.maxEvents, reqs)
+	reply, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, f.maxEvents, reqs)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -152,7 +147,7 @@ func request(n int, user string) lua.AdmitRequest {
 
 func orderID(n int) string { return fmt.Sprintf("01890000-0000-7000-8000-%012d", n) }
 
-// state is everything that the scripts may change, as Redis tells it.
+// state is everything that the scripts may change, as Redis has it.
 type state struct {
 	Sale, Buyers map[string]string
 	Events       []map[string]string // fields of the stream's entries, in order
@@ -160,7 +155,7 @@ type state struct {
 	Consumers    []string
 	Others       map[string]string // other strings under the prefix: locks, heartbeats
 	Waitlist     []string          // users, those with the lowest tickets first
-	Waiting      map[string]string // nil where nobody waits
+	Waiting      map[string]string // nil where no buyer waits
 }
 
 // state reads it all, in two round trips. A key of another type reads as empty: tests that spoil a key compare it by
@@ -168,16 +163,16 @@ type state struct {
 func (f *fixture) state() state {
 	f.Helper()
 	pipe := f.rdb.Pipeline()
-	sale, buyers := pipe.HGetAll(f.ctx, f.admit.Sale), pipe.HGetAll(f.ctx, f.admit.Buyers)
-	entries := pipe.XRange(f.ctx, f.admit.Orders, "-", "+")
-	consumers := pipe.XInfoConsumers(f.ctx, f.admit.Orders, group)
+	sale, buyers := pipe.HGetAll(f.ctx, f.saleKeys.Sale), pipe.HGetAll(f.ctx, f.saleKeys.Buyers)
+	entries := pipe.XRange(f.ctx, f.saleKeys.Orders, "-", "+")
+	consumers := pipe.XInfoConsumers(f.ctx, f.saleKeys.Orders, group)
 	pending := pipe.XPendingExt(f.ctx, &redis.XPendingExtArgs{
-		Stream: f.admit.Orders, Group: group, Start: "-", End: "+", Count: 10_000,
+		Stream: f.saleKeys.Orders, Group: group, Start: "-", End: "+", Count: 10_000,
 	})
 	keys := pipe.Keys(f.ctx, f.layout.Prefix+":*")
-	waitlist, waiting := pipe.ZRange(f.ctx, f.admit.Waitlist, 0, -1), pipe.HGetAll(f.ctx, f.admit.Waiting)
-	var told redis.Error
-	if _, err := pipe.Exec(f.ctx); err != nil && !errors.As(err, &told) {
+	waitlist, waiting := pipe.ZRange(f.ctx, f.saleKeys.Waitlist, 0, -1), pipe.HGetAll(f.ctx, f.saleKeys.Waiting)
+	var refused redis.Error
+	if _, err := pipe.Exec(f.ctx); err != nil && !errors.As(err, &refused) {
 		f.Fatal(err)
 	}
 	s := state{Sale: sale.Val(), Buyers: buyers.Val()}
@@ -223,7 +218,7 @@ func (f *fixture) strings(keys []string) map[string]string {
 		f.Fatal(err)
 	}
 	for i, value := range values {
-		if text, ok := value.(string); ok && keys[i] != f.admit.Trusted && keys[i] != f.verify().Installation {
+		if text, ok := value.(string); ok && keys[i] != f.saleKeys.Trusted && keys[i] != f.verify().Installation {
 			found[strings.TrimPrefix(keys[i], f.layout.Prefix)] = text
 		}
 	}
@@ -235,7 +230,7 @@ func (f *fixture) keys() []string {
 	var keys []string
 	scan := f.rdb.Scan(f.ctx, 0, f.layout.Prefix+":*", 1000).Iterator()
 	for scan.Next(f.ctx) {
-		if scan.Val() != f.admit.Trusted && scan.Val() != f.verify().Installation { // it is the same all the time, or the test is about it
+		if scan.Val() != f.saleKeys.Trusted && scan.Val() != f.verify().Installation { // it is the same all the time, or the test is about it
 			keys = append(keys, scan.Val())
 		}
 	}

@@ -10,35 +10,39 @@ import (
 //go:embed handover.lua
 var handOverSource string
 
-// MaxHandOver is the most orders that one call makes for those who wait (most_handed_over in handover.lua).
+// MaxHandOver is the most orders that one call makes for buyers who wait (most_handed_over in handover.lua).
 const MaxHandOver = 100
 
-// HandedOver is what a call did for those who wait.
+// HandedOver is what a call did for the buyers who wait.
 type HandedOver struct {
-	Orders  []string // ids of the orders that it made, those who waited longest first
-	Dropped []string // user ids that it took off the list without an order: what Redis holds of them can't be true
+	// Orders are the ids of the orders that it made, those of the lowest tickets first.
+	Orders []string
+	// Dropped are users that it took off the waitlist without an order, because of an entry or slot that can't be right.
+	Dropped []string
 }
 
 // More reports whether the call stopped because it had made as many orders as one call may.
 func (h HandedOver) More() bool { return len(h.Orders)+len(h.Dropped) >= MaxHandOver }
 
-func decodeHandedOver(orders, dropped any) (HandedOver, error) {
-	var h HandedOver
-	for _, list := range []struct {
-		reply any
-		into  *[]string
-	}{{orders, &h.Orders}, {dropped, &h.Dropped}} {
-		items, ok := list.reply.([]any)
-		if !ok || len(items) > MaxHandOver {
-			return HandedOver{}, fmt.Errorf("unknown reply: want an array of at most %d, got %T %.200v", MaxHandOver, list.reply, list.reply)
-		}
-		for _, item := range items {
-			text, err := replyText(item)
-			if err != nil {
-				return HandedOver{}, err
-			}
-			*list.into = append(*list.into, text)
-		}
+func decodeHandedOver(orders, dropped any) (h HandedOver, err error) {
+	if h.Orders, err = replyHandedOver(orders); err != nil {
+		return HandedOver{}, err
+	}
+	if h.Dropped, err = replyHandedOver(dropped); err != nil {
+		return HandedOver{}, err
 	}
 	return h, nil
+}
+
+// replyHandedOver returns nil for an empty array.
+func replyHandedOver(reply any) ([]string, error) {
+	texts, err := replyTexts(reply)
+	switch {
+	case err != nil || len(texts) == 0:
+		return nil, err
+	case len(texts) > MaxHandOver:
+		return nil, fmt.Errorf("unknown reply: want an array of at most %d, got %d", MaxHandOver, len(texts))
+	default:
+		return texts, nil
+	}
 }

@@ -1,27 +1,29 @@
--- handover: gives free units of a sale to the people who wait for them. It is no script of its own: its two functions stand
--- at the head of each script that can free units or unblock the list (release, adjust, leave), see handover.go.
+-- handover: gives free units of a sale to buyers who wait for them. It is no script of its own: its two functions are
+-- the head of each script that can free units or unblock the waitlist (release, adjust, leave), see handover.go.
 --
--- Why atomic: a unit that is free for an instant between two scripts is bought by whoever comes by, before those who have
--- waited for it. So whoever frees it hands it over in the same breath. An order that comes to be in this way is an accept
--- like those of admit: stock, slot, event and counter change together.
+-- Why atomic: a unit that is free for an instant between two scripts can be taken by any request, before buyers who
+-- have waited for it. So the script that frees it hands it over in the same step. An order that is made in this way is
+-- an accept like those of admit: stock, slot, event and counter change together.
 --
--- First come, first served, without exception: while the first in the list wants more units than are free, nobody behind
--- gets any. Nothing is handed over while the sale is not open, and nothing to a person who is out of order (an entry that
--- can't be read, or a buyer who holds a slot already): he is taken off the list and reported.
+-- First come, first served, without exception: while the first in the waitlist wants more units than are free, none
+-- behind it gets any. Nothing is handed over while the sale is not open. A buyer whose entry can't be read, or who has
+-- a slot already, is taken off the waitlist and reported.
 --
--- plan_hand_over reads and decides; hand_over writes. A script plans before its first write, so that nothing which can still
--- fail comes after it.
+-- plan_hand_over reads and decides; hand_over writes. A script plans before its first write, so that nothing which can
+-- still fail comes after it.
 --
--- Cost: nothing but a comparison while nobody waits; else TIME, XLEN, ZRANGE, two HMGET, and per order handed over one XADD.
+-- Cost: nothing but a comparison while no buyer waits; else TIME, XLEN, ZRANGE, two HMGET, and one XADD for each order.
 
--- One call hands over at most so many orders: they take the server about as long as a full batch of admit. Whoever called
--- is told, and calls again.
+-- One call hands over at most this many orders: they take the server about as long as a full batch of admit. The caller
+-- sees that there were so many, and calls again.
 local most_handed_over = 100
 
 -- keys: sale, buyers, orders, waitlist, waiting. now: of the sale, as it will be: state, stock, accepted, opens_ms,
 -- closes_ms, waiting (numbers but the state). Nothing is handed over beyond max_events in the stream.
 local function plan_hand_over(keys, now, max_events)
-  local plan = { stock = now.stock, accepted = now.accepted, events = {}, filled = {}, gone = {}, handed = {}, dropped = {} }
+  local plan = {
+    stock = now.stock, accepted = now.accepted, events = {}, filled = {}, gone = {}, handed = {}, dropped = {},
+  }
   if not now.waiting or now.waiting < 1 or now.state ~= 'active' then
     return plan
   end
@@ -38,7 +40,8 @@ local function plan_hand_over(keys, now, max_events)
   for i, user in ipairs(heads) do
     local order_id, units, number, key_hash, payload_hash
     if entries[i] then
-      order_id, units, number, key_hash, payload_hash = string.match(entries[i], '^(%S+) (%d+) (%d+) %d+ %d+ (%S+) (%S+)$')
+      order_id, units, number, key_hash, payload_hash =
+        string.match(entries[i], '^(%S+) (%d+) (%d+) %d+ %d+ (%S+) (%S+)$')
     end
     local quantity = tonumber(units)
     if not quantity or slots[i] then
@@ -51,7 +54,8 @@ local function plan_hand_over(keys, now, max_events)
       local sequence = string.format('%.0f', plan.accepted)
       plan.events[#plan.events + 1] = { 'k', sequence, 'o', order_id, 'n', number, 'u', user, 'q', units, 't', at }
       plan.filled[#plan.filled + 1] = user
-      plan.filled[#plan.filled + 1] = table.concat({ order_id, units, number, at, sequence, key_hash, payload_hash }, ' ')
+      plan.filled[#plan.filled + 1] =
+        table.concat({ order_id, units, number, at, sequence, key_hash, payload_hash }, ' ')
       plan.handed[#plan.handed + 1] = order_id
     end
     plan.gone[#plan.gone + 1] = user
@@ -69,8 +73,8 @@ local function hand_over(keys, sale_id, plan)
   if #plan.gone > 0 then
     redis.call('ZREM', keys.waitlist, unpack(plan.gone))
     redis.call('HDEL', keys.waiting, unpack(plan.gone))
-    redis.call('HSET', keys.sale, 'stock', string.format('%.0f', plan.stock), 'accepted', string.format('%.0f', plan.accepted),
-      'waiting', redis.call('ZCARD', keys.waitlist))
+    redis.call('HSET', keys.sale, 'stock', string.format('%.0f', plan.stock),
+      'accepted', string.format('%.0f', plan.accepted), 'waiting', redis.call('ZCARD', keys.waitlist))
   end
 end
 

@@ -208,8 +208,8 @@ func (h *header) checkBody(t *testing.T) {
 	same(t, "errors: body against header", slices.Sorted(maps.Keys(raises)), h.raises)
 }
 
-// checkBoundNames holds the order of names against the header where a statement binds several arguments at once:
-// "local a, b = KEYS[1], KEYS[2]", "… = unpack(ARGV)" for the fixed ones, "… = unpack(ARGV, at, …)" for a repeated group.
+// checkBoundNames holds the order of names against the header where a statement binds several arguments at once: "local
+// a, b = KEYS[1], KEYS[2]", "… = unpack(ARGV)" for the fixed ones, "… = unpack(ARGV, at, …)" for a repeated group.
 func (h *header) checkBoundNames(t *testing.T) {
 	bind := regexp.MustCompile(`(?m)^ *local ([\w, ]+) = (KEYS\[1\]|ARGV\[1\]|unpack\(ARGV\)|unpack\(ARGV, at)`)
 	for _, m := range bind.FindAllStringSubmatch(h.body, -1) {

@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	_ "embed" // the script is part of the program
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,7 +19,7 @@ type InstallKeys struct {
 	Buyers  string // hash from user id to slot
 	Staged  string // hash from user id to slot, which becomes Buyers
 
-	Waitlist, Waiting             string // as in AdmitKeys
+	Waitlist, Waiting             string // as in SaleKeys
 	StagedWaitlist, StagedWaiting string // what becomes of them
 }
 
@@ -31,43 +30,38 @@ type Counters struct {
 	Tickets  int64 // joins and leaves of the waitlist so far
 }
 
-// Staged says how much was staged.
+// Staged is how much was staged.
 type Staged struct {
 	Slots  int // buyers
-	People int // who wait
+	People int // waitlist entries
 }
 
-// InstallResult says what Install did.
+// InstallResult is the outcome of Install.
 type InstallResult string
 
-// Every result of Install.
+// Every code of Install.
 const (
 	InstallInstalled  InstallResult = "installed"  // the sale is as it was sent
-	InstallIncomplete InstallResult = "incomplete" // other slots or people are staged than so many: stage them again
-	InstallOvertaken  InstallResult = "overtaken"  // another verification has the partition, or another process has the keys
+	InstallIncomplete InstallResult = "incomplete" // fewer or more slots or waitlist entries are staged: stage them again
+	InstallOvertaken  InstallResult = "overtaken"  // another verification, or another server process
 )
 
-// Install replaces what Redis holds of a sale, its buyers and those who wait by what was staged. Fields.Stock may be less than
-// 0. After an error, or InstallIncomplete, all must be staged again: it may have been used up.
-func Install(ctx context.Context, rdb redis.Scripter, keys InstallKeys, token string, staged Staged, f SaleFields, c Counters) (InstallResult, error) {
+// Install replaces what Redis has of a sale, its buyers and its waitlist by what was staged. Fields.Stock may be less
+// than 0. After an error, or InstallIncomplete, all must be staged again: it may have been used up.
+func Install(
+	ctx context.Context, rdb redis.Scripter, keys InstallKeys, token string, staged Staged, f SaleFields, c Counters,
+) (result InstallResult, err error) {
+	defer named("install", &err)
 	if err := f.check(); err != nil {
-		return "", fmt.Errorf("install: %w", err)
+		return "", err
 	}
 	reply, err := installScript.Run(ctx, rdb, []string{
-		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged, keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting,
-	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, c.Accepted, c.Released,
-		f.Waitlist, c.Tickets, staged.People).Result()
+		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged,
+		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting,
+	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version,
+		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.People).Result()
 	if err != nil {
-		return "", fmt.Errorf("install: %w", err)
+		return "", err
 	}
-	code, err := replyText(reply)
-	if err != nil {
-		return "", fmt.Errorf("install: %w", err)
-	}
-	switch r := InstallResult(code); r {
-	case InstallInstalled, InstallIncomplete, InstallOvertaken:
-		return r, nil
-	default:
-		return "", fmt.Errorf("install: %w", unknownCode(code))
-	}
+	return replyCode(reply, InstallInstalled, InstallIncomplete, InstallOvertaken)
 }

@@ -1,22 +1,23 @@
--- install: replaces what Redis holds of a sale by what a rebuild has found in Postgres and in the stream.
+-- install: replaces what Redis has of a sale by what a rebuild has found in Postgres and in the stream.
 --
--- Why atomic: stock, counters and buyers belong together, and must appear at once: a sale with its stock but without its
--- buyers sells twice. Only the verification that still has the partition may write, so that one which was overtaken, or
--- whose server restarted meanwhile, can't put an old state over a new one.
+-- Why atomic: stock, counters and buyers belong together, and must appear at once: a sale with its stock but without
+-- its buyers sells twice. Only the verification that still has the partition may write, so that one which was
+-- overtaken, or whose server restarted meanwhile, can't overwrite a newer state with an old one.
 --
--- Nobody is handed anything here: units may be missing that lost accepts are about to take again.
+-- Nothing is handed over here: units may be missing that lost accepts are about to take again.
 --
--- The buyers are staged before, in pieces, under a key of their own: a million of them in one call would hold up everybody.
--- So are the people who wait.
+-- The buyers are staged before, in pieces, under a key of their own: a million of them in one call would block every
+-- client. So is the waitlist.
 --
 -- KEYS[1] trusted  "verifying:<run_id>:<replid>:<token>" while a verification has the partition
--- KEYS[2] sale     hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[2] sale     hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                  waiting
 -- KEYS[3] buyers   hash: user id -> slot
 -- KEYS[4] staged   hash: user id -> slot, what the buyers are to become; absent where there are none
 -- KEYS[5] waitlist         sorted set of the user ids that wait, by ticket
--- KEYS[6] waiting          hash: user id -> what the person waits for
--- KEYS[7] staged_waitlist  what the waitlist is to become; absent where nobody waits
--- KEYS[8] staged_waiting   what the hash is to become; absent where nobody waits
+-- KEYS[6] waiting          hash: user id -> waitlist entry
+-- KEYS[7] staged_waitlist  what the waitlist is to become; absent where no buyer waits
+-- KEYS[8] staged_waiting   what the hash is to become; absent where no buyer waits
 --
 -- ARGV[1] token         names the verification
 -- ARGV[2] slots         how many buyers were staged
@@ -29,13 +30,13 @@
 -- ARGV[9] version       counts the changes of the sale's definition
 -- ARGV[10] accepted     the sale's accept counter
 -- ARGV[11] released     the sale's counter of releases
--- ARGV[12] limit        the most people that may wait; 0 where there is no waitlist
+-- ARGV[12] limit        the most buyers that may wait; 0 where there is no waitlist
 -- ARGV[13] tickets      the sale's counter of tickets
--- ARGV[14] people       how many people were staged
+-- ARGV[14] entries      how many waitlist entries were staged
 --
 -- Returns a code:
 --   installed   the sale is what was found
---   incomplete  fewer or more buyers or people are staged than were sent: stage them again; nothing changed
+--   incomplete  fewer or more buyers or waitlist entries are staged than were sent: stage them again; nothing changed
 --   overtaken   this verification does not have the partition; nothing changed
 -- Raises BADCALL for a wrong number of arguments; nothing changes.
 --
@@ -44,9 +45,9 @@
 local trusted, sale, buyers, staged = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local waitlist, waiting, staged_waitlist, staged_waiting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local token, slots, stock, total, opens_ms, closes_ms, max_quantity, state, version, accepted, released, limit, tickets,
-  people = unpack(ARGV)
+  entries = unpack(ARGV)
 
-if #ARGV ~= 14 or not (tonumber(slots) and tonumber(people)) then
+if #ARGV ~= 14 or not (tonumber(slots) and tonumber(entries)) then
   return redis.error_reply('BADCALL install: 14 arguments expected')
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
@@ -54,8 +55,8 @@ local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':'
 if redis.call('GET', trusted) ~= 'verifying:' .. server .. ':' .. token then
   return 'overtaken'
 end
-if redis.call('HLEN', staged) ~= tonumber(slots) or redis.call('ZCARD', staged_waitlist) ~= tonumber(people)
-  or redis.call('HLEN', staged_waiting) ~= tonumber(people) then
+if redis.call('HLEN', staged) ~= tonumber(slots) or redis.call('ZCARD', staged_waitlist) ~= tonumber(entries)
+  or redis.call('HLEN', staged_waiting) ~= tonumber(entries) then
   return 'incomplete'
 end
 
@@ -64,7 +65,7 @@ if tonumber(slots) > 0 then
   redis.call('RENAME', staged, buyers)
   redis.call('PERSIST', buyers)
 end
-if tonumber(people) > 0 then
+if tonumber(entries) > 0 then
   redis.call('RENAME', staged_waitlist, waitlist)
   redis.call('RENAME', staged_waiting, waiting)
   redis.call('PERSIST', waitlist)
@@ -72,5 +73,5 @@ if tonumber(people) > 0 then
 end
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
   'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', accepted, 'released', released,
-  'waitlist', limit, 'tickets', tickets, 'waiting', people)
+  'waitlist', limit, 'tickets', tickets, 'waiting', entries)
 return 'installed'

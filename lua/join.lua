@@ -1,16 +1,17 @@
--- join: puts a buyer at the end of the list of those who wait for units of a sale that is sold out.
+-- join: puts a buyer at the end of the waitlist of a sale that is sold out.
 --
--- Why atomic: a place in the list and a slot exclude each other, and both depend on what release and admit change: a buyer
+-- Why atomic: a waitlist entry and a slot exclude each other, and both depend on what release and admit change: a buyer
 -- who is refused because units are free must find them free, and one who joins must be seen by the next release.
 --
--- Run twice with the same order id (a retry after a lost reply), the second run answers like the first and writes nothing;
--- so does any further request of a person who waits for as many units.
+-- Run twice with the same order id (a retry after a lost reply), the second run answers like the first and writes
+-- nothing; so does any further request of a buyer who waits for the same number of units.
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] waitlist  sorted set of the user ids that wait, by ticket
--- KEYS[5] waiting  hash: user id -> what the person waits for, "order_id quantity number joined_ms ticket key_hash payload_hash"
+-- KEYS[5] waiting  hash: user id -> waitlist entry, "order_id quantity number joined_ms ticket key_hash payload_hash"
 --
 -- ARGV[1] order_id      of the order that will be made; no spaces
 -- ARGV[2] number        its order number; 63 bits, so it stays a string throughout
@@ -19,9 +20,9 @@
 -- ARGV[5] key_hash      hash of the idempotency key; "-" for none
 -- ARGV[6] payload_hash  hash of what the buyer asked for; "-" for none
 --
--- Returns a code; what it speaks of (the entry in the list, or the slot, "" where there is neither); the place in the list,
--- from 1, or 0; opens_ms; max_quantity.
---   joined           the buyer waits, since now or since an earlier run or request for as many units
+-- Returns a code; the waitlist entry or the slot that it is about ("" where there is neither); the position in the
+-- waitlist, from 1, or 0; opens_ms; max_quantity.
+--   joined           the buyer waits, since now or since an earlier run or request for the same number of units
 --   already-waiting  the buyer waits for another number of units
 --   key-reused       likewise, and the idempotency key is the same
 --   already-ordered  the buyer has a slot
@@ -29,14 +30,14 @@
 --   not-open         the window has not begun
 --   closed           an operator closed the sale, or its window has ended
 --   paused           an operator paused the sale
---   over-limit       more units than the sale allows in one order, or has at all: nobody could ever be handed so many
---   available        nobody waits, and so many units are free: order them
---   full             as many people wait as the sale allows
---   not-loaded       Redis does not hold the sale
---   untrusted        nobody has verified the state of this server process: what it holds may be old
+--   over-limit       more units than the sale allows in one order, or has at all: they could never be handed over
+--   available        no buyer waits, and enough units are free: order them
+--   full             as many buyers wait as the sale allows
+--   not-loaded       Redis does not have the sale
+--   untrusted        the state of this server process is not verified: it may be old
 -- Raises BADCALL, BADSALE, BADENTRY for arguments, a sale or an entry that none of our scripts writes; nothing changes.
 --
--- Cost: O(log(people)): two INFO, HMGET, two HGET, ZCARD; for who joins ZADD, two HSET, ZRANK.
+-- Cost: O(log(waitlist)): two INFO, HMGET, two HGET, ZCARD; for a buyer who joins ZADD, two HSET, ZRANK.
 
 local sale, buyers, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local order_id, number, user, units, key_hash, payload_hash = unpack(ARGV)
@@ -53,15 +54,17 @@ if redis.call('GET', trusted) ~= server then
   code = 'untrusted'
   return { code, '', 0, 0, 0 }
 end
-local held = redis.call('HMGET', sale, 'state', 'stock', 'total', 'opens_ms', 'closes_ms', 'max_quantity', 'waitlist', 'tickets')
-local state = held[1]
+local fields = redis.call('HMGET', sale, 'state', 'stock', 'total', 'opens_ms', 'closes_ms', 'max_quantity', 'waitlist',
+  'tickets')
+local state = fields[1]
 if not state then
   code = 'not-loaded'
   return { code, '', 0, 0, 0 }
 end
-local stock, total, opens_ms, closes_ms = tonumber(held[2]), tonumber(held[3]), tonumber(held[4]), tonumber(held[5])
-local max_quantity = tonumber(held[6])
-local limit, tickets = tonumber(held[7] or '0'), tonumber(held[8] or '0') -- a sale of an earlier build has neither
+local stock, total = tonumber(fields[2]), tonumber(fields[3])
+local opens_ms, closes_ms = tonumber(fields[4]), tonumber(fields[5])
+local max_quantity = tonumber(fields[6])
+local limit, tickets = tonumber(fields[7] or '0'), tonumber(fields[8] or '0') -- a sale of an earlier build has neither
 if not (stock and total and opens_ms and closes_ms and max_quantity and limit and tickets) then
   return redis.error_reply('BADSALE join: the sale hash lacks a number')
 end
@@ -76,7 +79,7 @@ if entry then
   local wanted, key = string.match(entry, '^%S+ (%d+) %d+ %d+ %d+ (%S+) %S+$')
   local rank = redis.call('ZRANK', waitlist, user)
   if not (wanted and rank) then
-    return redis.error_reply('BADENTRY join: an entry does not have 7 fields, or no place in the list')
+    return redis.error_reply('BADENTRY join: an entry does not have 7 fields, or no rank in the waitlist')
   elseif tonumber(wanted) == quantity then
     code = 'joined'
   elseif key ~= '-' and key == key_hash then
@@ -89,7 +92,7 @@ end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local people = redis.call('ZCARD', waitlist)
+local count = redis.call('ZCARD', waitlist)
 if limit < 1 then
   code = 'no-waitlist'
 elseif state == 'closed' or now_ms >= closes_ms then
@@ -102,9 +105,9 @@ elseif now_ms < opens_ms then
   code = 'not-open'
 elseif quantity > max_quantity or quantity > total then
   code = 'over-limit'
-elseif people == 0 and quantity <= stock then
+elseif count == 0 and quantity <= stock then
   code = 'available'
-elseif people >= limit then
+elseif count >= limit then
   code = 'full'
 end
 if code then
@@ -116,5 +119,5 @@ local ticket = string.format('%.0f', tickets + 1)
 entry = table.concat({ order_id, units, number, string.format('%.0f', now_ms), ticket, key_hash, payload_hash }, ' ')
 redis.call('ZADD', waitlist, ticket, user)
 redis.call('HSET', waiting, user, entry)
-redis.call('HSET', sale, 'tickets', ticket, 'waiting', string.format('%.0f', people + 1))
+redis.call('HSET', sale, 'tickets', ticket, 'waiting', string.format('%.0f', count + 1))
 return { code, entry, redis.call('ZRANK', waitlist, user) + 1, opens_ms, max_quantity }

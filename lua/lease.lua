@@ -1,16 +1,17 @@
--- lease: gives its caller a block of a counter that nobody else has or had.
+-- lease: gives its caller a block of a counter that no other caller has or had.
 --
--- Why atomic: a Redis that was restored, failed over or flushed counts again from a value of before, while processes still
--- hold blocks above it. Whether this is the server process that gave the last block, and what it gives now, must be one step.
+-- Why atomic: a Redis that was restored, failed over or flushed counts again from an earlier value, while processes
+-- still have blocks above it. Whether this is the server process that issued the last block, and what it issues now,
+-- must be one step.
 --
--- A process that is not the one which gave the last block goes on from a random place: two blocks then meet with a chance of
--- two times the block's size in 2^32 for each block that is still in use. No clock is asked, and no guess is made at how much
--- was lost.
+-- A process that is not the issuer of the last block continues from a random place: two blocks then overlap with a
+-- chance of two times the block's size in 2^32 for each block that is still in use. No clock is read, and no guess is
+-- made at how much was lost.
 --
 -- KEYS[1] counter  string: a number that only grows while one server process keeps it; its callers use its low 32 bits
--- KEYS[2] giver    string: "<run_id>:<replid>" of the server process, and of its history, that gave the last block
+-- KEYS[2] issuer   string: "<run_id>:<replid>" of the server process, and of its history, that issued the last block
 --
--- ARGV[1] start   a random number from 0 to 2^32 - 1: where a process that has given nothing yet begins
+-- ARGV[1] start   a random number from 0 to 2^32 - 1: where a process that has issued nothing yet begins
 -- ARGV[2] block   how many numbers are wanted: an integer of at least 1
 -- ARGV[3] ttl_ms  how long both keys are kept after their first use, in ms
 --
@@ -19,7 +20,7 @@
 --
 -- Cost: O(1), two INFO.
 
-local counter, giver = KEYS[1], KEYS[2]
+local counter, issuer = KEYS[1], KEYS[2]
 local start, block, ttl_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 if not (start and block and ttl_ms) or start < 0 or block < 1 or ttl_ms < 1 then
@@ -28,8 +29,8 @@ end
 
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-if redis.call('GET', giver) ~= server or redis.call('EXISTS', counter) == 0 then
+if redis.call('GET', issuer) ~= server or redis.call('EXISTS', counter) == 0 then
   redis.call('SET', counter, ARGV[1], 'PX', ttl_ms)
-  redis.call('SET', giver, server, 'PX', ttl_ms)
+  redis.call('SET', issuer, server, 'PX', ttl_ms)
 end
 return redis.call('INCRBY', counter, ARGV[2])

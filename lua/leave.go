@@ -3,6 +3,7 @@ package lua
 import (
 	"context"
 	_ "embed" // the script is part of the program
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -13,44 +14,34 @@ var leaveSource string
 
 var leaveScript = redis.NewScript(handOverSource + leaveSource)
 
-// LeaveCode says what became of a person who wants to wait no longer.
+// LeaveCode is the outcome of a request to wait no longer.
 type LeaveCode string
 
 // Every code of Leave that is not an error.
 const (
 	LeaveLeft    LeaveCode = "left"    // waits no longer
-	LeaveAbsent  LeaveCode = "absent"  // does not wait for this order, and holds no slot for it
+	LeaveAbsent  LeaveCode = "absent"  // does not wait for this order, and has no slot for it
 	LeaveOrdered LeaveCode = "ordered" // the order was made before; nothing changed
 
 	leaveNotLoaded LeaveCode = "not-loaded"
 	leaveUntrusted LeaveCode = "untrusted"
 )
 
-// Leave takes a buyer off the list of those who wait, if it is this order that the buyer waits for, and hands over what
-// others may have now, as Release does. The ticket is one that the call took, 0 with LeaveOrdered: a server that counts
-// fewer is older than the leave. After an error, calling again is safe: the code may then be LeaveAbsent for what the first
-// call did. Errors besides: ErrNotLoaded, ErrUntrusted.
+// Leave takes a buyer off the waitlist, if the buyer waits for this order, and hands over units that other buyers may
+// have now, as Release does. The ticket is one that the call took, 0 with LeaveOrdered: a server that counts fewer is
+// older than the leave. After an error, calling again is safe: the code may then be LeaveAbsent for what the first call
+// did. Errors besides: ErrNotLoaded, ErrUntrusted.
 func Leave(
-	ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64, userID, orderID string,
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, userID, orderID string,
 ) (code LeaveCode, ticket int64, handed HandedOver, err error) {
-	if code, ticket, handed, err = leave(ctx, rdb, keys, saleID, maxEvents, userID, orderID); err != nil {
-		return "", 0, HandedOver{}, fmt.Errorf("leave: %w", err)
+	defer named("leave", &err)
+	if userID == "" {
+		err = fmt.Errorf("user id is empty")
 	}
-	return code, ticket, handed, nil
-}
-
-func leave(
-	ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64, userID, orderID string,
-) (code LeaveCode, ticket int64, handed HandedOver, err error) {
-	if err := checkWord("order id", orderID); err != nil {
+	if err := errors.Join(err, checkWord("order id", orderID), checkMaxEvents(maxEvents)); err != nil {
 		return "", 0, HandedOver{}, err
 	}
-	if userID == "" || maxEvents < 1 {
-		return "", 0, HandedOver{}, fmt.Errorf("user id %q, max events %d: use a user id, and at least 1", userID, maxEvents)
-	}
-	reply, err := leaveScript.Run(ctx, rdb,
-		[]string{keys.Sale, keys.Buyers, keys.Trusted, keys.Orders, keys.Waitlist, keys.Waiting},
-		saleID, maxEvents, userID, orderID).Result()
+	reply, err := leaveScript.Run(ctx, rdb, keys.withOrders(), saleID, maxEvents, userID, orderID).Result()
 	if err != nil {
 		return "", 0, HandedOver{}, err
 	}
@@ -58,22 +49,18 @@ func leave(
 	if err != nil {
 		return "", 0, HandedOver{}, err
 	}
-	text, err := replyText(parts[0])
-	if err != nil {
+	code, err = replyCode(parts[0], LeaveLeft, LeaveAbsent, LeaveOrdered, leaveNotLoaded, leaveUntrusted)
+	switch {
+	case err != nil:
 		return "", 0, HandedOver{}, err
+	case code == leaveNotLoaded:
+		return "", 0, HandedOver{}, ErrNotLoaded
+	case code == leaveUntrusted:
+		return "", 0, HandedOver{}, ErrUntrusted
 	}
 	if ticket, err = replyInteger(parts[1]); err != nil {
 		return "", 0, HandedOver{}, err
 	}
-	switch code = LeaveCode(text); code {
-	case leaveNotLoaded:
-		return "", 0, HandedOver{}, ErrNotLoaded
-	case leaveUntrusted:
-		return "", 0, HandedOver{}, ErrUntrusted
-	case LeaveLeft, LeaveAbsent, LeaveOrdered:
-		handed, err = decodeHandedOver(parts[2], parts[3])
-		return code, ticket, handed, err
-	default:
-		return "", 0, HandedOver{}, unknownCode(text)
-	}
+	handed, err = decodeHandedOver(parts[2], parts[3])
+	return code, ticket, handed, err
 }

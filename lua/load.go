@@ -22,7 +22,7 @@ type SaleFields struct {
 	MaxQuantity int   // units in one order, at least 1
 	State       string
 	Version     int64 // counts the changes of the definition, from 1
-	Waitlist    int64 // the most people that may wait; 0: the sale has no waitlist
+	Waitlist    int64 // the most buyers that may wait; 0: the sale has no waitlist
 }
 
 // maxExact is the largest integer that a Lua number holds exactly.
@@ -49,39 +49,33 @@ func (f *SaleFields) check() error {
 	}
 }
 
-// LoadResult says what Load did.
-type LoadResult string
+// LoadCode is the outcome of Load.
+type LoadCode string
 
-// Every result of Load.
+// Every code of Load.
 const (
-	LoadLoaded  LoadResult = "loaded"  // the sale is in Redis now
-	LoadPresent LoadResult = "present" // it was there; nothing changed
-	// LoadUntrusted: nobody has verified what the server process holds, so it may have lost the sale; nothing changed.
-	LoadUntrusted LoadResult = "untrusted"
+	LoadLoaded  LoadCode = "loaded"  // the sale is in Redis now
+	LoadPresent LoadCode = "present" // it was there; nothing changed
+	// LoadUntrusted: the state of the server process is not verified, so it may have lost the sale; nothing changed.
+	LoadUntrusted LoadCode = "untrusted"
 )
 
 // Load puts a sale into Redis if it is absent; a sale that is there is never touched. After an error, calling again is
-// safe: the result may then be LoadPresent for what the first call loaded.
-func Load(ctx context.Context, rdb redis.Scripter, saleKey, trustedKey string, f SaleFields) (LoadResult, error) {
+// safe: the code may then be LoadPresent for what the first call loaded.
+func Load(
+	ctx context.Context, rdb redis.Scripter, saleKey, trustedKey string, f SaleFields,
+) (code LoadCode, err error) {
+	defer named("load", &err)
 	if err := f.check(); err != nil {
-		return "", fmt.Errorf("load: %w", err)
+		return "", err
 	}
 	if f.Stock < 0 || f.Stock > f.Total {
-		return "", fmt.Errorf("load: stock %d: use 0 to the total, %d", f.Stock, f.Total)
+		return "", fmt.Errorf("stock %d: use 0 to the total, %d", f.Stock, f.Total)
 	}
 	reply, err := loadScript.Run(ctx, rdb, []string{saleKey, trustedKey},
 		f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, f.Waitlist).Result()
 	if err != nil {
-		return "", fmt.Errorf("load: %w", err)
+		return "", err
 	}
-	code, err := replyText(reply)
-	if err != nil {
-		return "", fmt.Errorf("load: %w", err)
-	}
-	switch r := LoadResult(code); r {
-	case LoadLoaded, LoadPresent, LoadUntrusted:
-		return r, nil
-	default:
-		return "", fmt.Errorf("load: %w", unknownCode(code))
-	}
+	return replyCode(reply, LoadLoaded, LoadPresent, LoadUntrusted)
 }

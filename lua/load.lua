@@ -1,10 +1,10 @@
 -- load: puts a sale into Redis, unless it is there.
 --
--- Why atomic: whoever finds the sale absent and then writes it must not overwrite a sale that began in between; its
--- stock is the truth, and the loader's is the state of yesterday. All fields appear at once, so no admission ever sees
--- a sale without its window.
+-- Why atomic: a loader that finds the sale absent must not overwrite a sale that began in between; its stock is the
+-- truth, and the loader's is older. All fields appear at once, so no admission ever sees a sale without its window.
 --
--- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale  hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--               waiting
 -- KEYS[2] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 --
 -- ARGV[1] stock         units left to sell
@@ -14,12 +14,12 @@
 -- ARGV[5] max_quantity  units in one order
 -- ARGV[6] state         active, paused or closed
 -- ARGV[7] version       counts the changes of the sale's definition
--- ARGV[8] limit         the most people that may wait; 0 where there is no waitlist
+-- ARGV[8] limit         the most buyers that may wait; 0 where there is no waitlist
 --
 -- Returns a code:
 --   loaded     the sale is there now; its counters (accepted, released, tickets, waiting) begin at 0
 --   present    it was there already; nothing changed
---   untrusted  nobody has verified the state of this server process: it may have lost the sale; nothing changed
+--   untrusted  the state of this server process is not verified: it may have lost the sale; nothing changed
 -- Raises BADCALL for a wrong number of arguments; nothing changes.
 --
 -- Cost: O(1).

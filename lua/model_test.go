@@ -9,7 +9,7 @@ import (
 	"sluice/lua"
 )
 
-// model is what Redis should hold, as plain Go. Sales, slots and events are written from the rules in the scripts'
+// model is what Redis should have, as plain Go. Sales, slots and events are written from the rules in the scripts'
 // headers; the ledger beside them is kept from outcomes alone, and is what the invariants are checked against.
 type model struct {
 	loaded             bool
@@ -22,10 +22,10 @@ type model struct {
 
 	ledger map[accept]*account
 
-	waiting map[string]lua.Place // who waits
+	waiting map[string]lua.Place // waitlist entries by user
 	tickets int64
-	served  int64  // the ticket of the last who was handed an order
-	unfair  string // who was overtaken by whom
+	served  int64  // the ticket of the last buyer who was handed an order
+	unfair  string // which ticket overtook which
 }
 
 // event is a stream entry: not delivered yet, or pending at a consumer.
@@ -71,7 +71,7 @@ func (m *model) admitOne(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitOu
 	if !m.loaded {
 		return lua.AdmitOutcome{Code: lua.AdmitNotLoaded}
 	}
-	if slot, held := m.slots[r.UserID]; held {
+	if slot, ordered := m.slots[r.UserID]; ordered {
 		return lua.AdmitOutcome{Code: repeated(slot, r), Slot: slot}
 	}
 	if code := m.refusal(nowMS, maxEvents, r); code != "" {
@@ -120,8 +120,8 @@ func (m *model) refusal(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitCod
 func (m *model) release(items []lua.ReleaseItem) []bool {
 	given := make([]bool, len(items))
 	for i, item := range items {
-		slot, held := m.slots[item.UserID]
-		if !held || slot.OrderID != item.OrderID {
+		slot, ordered := m.slots[item.UserID]
+		if !ordered || slot.OrderID != item.OrderID {
 			continue
 		}
 		delete(m.slots, item.UserID)
@@ -132,7 +132,7 @@ func (m *model) release(items []lua.ReleaseItem) []bool {
 	return given
 }
 
-func (m *model) load(s lua.SaleFields) lua.LoadResult {
+func (m *model) load(s lua.SaleFields) lua.LoadCode {
 	if m.loaded {
 		return lua.LoadPresent
 	}
@@ -140,7 +140,7 @@ func (m *model) load(s lua.SaleFields) lua.LoadResult {
 	return lua.LoadLoaded
 }
 
-func (m *model) adjust(s lua.SaleFields) lua.AdjustResult {
+func (m *model) adjust(s lua.SaleFields) lua.AdjustCode {
 	switch {
 	case !m.loaded:
 		return lua.AdjustAbsent
@@ -179,7 +179,7 @@ func (m *model) settle(items []lua.SettleItem) (acked int64) {
 	return acked
 }
 
-func (m *model) reap(heartbeat, consumer string) lua.ReapResult {
+func (m *model) reap(heartbeat, consumer string) lua.ReapCode {
 	switch {
 	case m.others[heartbeat] != "":
 		return lua.ReapAlive
@@ -208,8 +208,8 @@ func (m *model) state(prefix string) state {
 	if len(m.waiting) > 0 {
 		s.Waitlist, s.Waiting = m.queue(), map[string]string{}
 	}
-	for user, place := range m.waiting {
-		s.Waiting[user] = place.String()
+	for user, entry := range m.waiting {
+		s.Waiting[user] = entry.String()
 	}
 	for user, slot := range m.slots {
 		s.Buyers[user] = slotText(slot)
@@ -247,7 +247,8 @@ func (m *model) giveBack(item lua.ReleaseItem) {
 	}
 }
 
-// broken names the first invariant of DESIGN section 2 that does not hold between the ledger and what Redis tells, or "".
+// broken names the first invariant (ARCHITECTURE.md numbers them) that is broken between the ledger and what Redis has,
+// or "".
 func (m *model) broken(got state) string {
 	if !m.loaded {
 		return ""
@@ -292,7 +293,7 @@ func (m *model) broken(got state) string {
 	return ""
 }
 
-// number reads an integer that Redis holds; anything else is a number that breaks every sum.
+// number reads an integer of Redis; anything else is a number that breaks every sum.
 func number(text string) int64 {
 	var n int64
 	if _, err := fmt.Sscan(text, &n); err != nil || fmt.Sprint(n) != text {

@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	_ "embed" // the script is part of the program
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,39 +12,33 @@ var passedSource string
 
 var passedScript = redis.NewScript(passedSource)
 
-// Passage says whether the events of some instant are settled.
+// Passage is the outcome of Passed.
 type Passage string
 
-// Every answer of Passed.
+// Every code of Passed.
 const (
 	PassagePassed    Passage = "passed"    // no event of that instant, or an older one, is in the stream
 	PassageWaiting   Passage = "waiting"   // there is one
-	PassageUntrusted Passage = "untrusted" // the server's state is not verified: nothing is proved
+	PassageUntrusted Passage = "untrusted" // the server's state is not verified: nothing is known
 )
 
-// Passed tells whether everything that a stream held at an instant, in milliseconds of Redis' clock, is settled. 0 asks
-// about this very moment. It returns the instant to ask about again. It changes nothing.
-func Passed(ctx context.Context, rdb redis.Scripter, stream, trustedKey string, atMS int64) (Passage, int64, error) {
+// Passed checks whether every event that was in a stream at an instant, in milliseconds of Redis' clock, is settled. 0
+// means now. It returns the instant to check again. It changes nothing.
+func Passed(
+	ctx context.Context, rdb redis.Scripter, stream, trustedKey string, atMS int64,
+) (code Passage, checkedMS int64, err error) {
+	defer named("passed", &err)
 	reply, err := passedScript.Run(ctx, rdb, []string{stream, trustedKey}, atMS).Result()
 	if err != nil {
-		return "", 0, fmt.Errorf("passed: %w", err)
+		return "", 0, err
 	}
 	items, err := replyArray(reply, 2)
 	if err != nil {
-		return "", 0, fmt.Errorf("passed: %w", err)
+		return "", 0, err
 	}
-	code, err := replyText(items[0])
-	if err != nil {
-		return "", 0, fmt.Errorf("passed: %w", err)
+	if checkedMS, err = replyInteger(items[1]); err != nil {
+		return "", 0, err
 	}
-	at, err := replyInteger(items[1])
-	if err != nil {
-		return "", 0, fmt.Errorf("passed: %w", err)
-	}
-	switch p := Passage(code); p {
-	case PassagePassed, PassageWaiting, PassageUntrusted:
-		return p, at, nil
-	default:
-		return "", 0, fmt.Errorf("passed: %w", unknownCode(code))
-	}
+	code, err = replyCode(items[0], PassagePassed, PassageWaiting, PassageUntrusted)
+	return code, checkedMS, err
 }

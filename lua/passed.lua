@@ -1,17 +1,18 @@
--- passed: says whether everything that a stream held at some instant is settled.
+-- passed: checks whether everything that was in a stream at some instant is settled.
 --
--- Why atomic: "passed" proves that an order which is not in Postgres is not on its way there either. So trust, time and the
--- ends of the stream must be of one instant: a stream that its server has lost looks as empty as one that is settled.
+-- Why atomic: "passed" proves that an order which is not in Postgres is not on its way there either. So trust, time and
+-- the ends of the stream must be of one instant: a stream that its server has lost looks as empty as one that is
+-- settled.
 --
 -- KEYS[1] orders   stream of order events; what is settled is deleted from it
 -- KEYS[2] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 --
--- ARGV[1] at_ms  the instant, in milliseconds of Redis' clock; 0 means now
+-- ARGV[1] at_ms  the instant, in ms of Redis' clock; 0 means now
 --
--- Returns a code, and behind it the instant to ask for again, in milliseconds:
+-- Returns a code, then the instant to check again, in ms:
 --   passed     no event of that instant, or an older one, is in the stream
 --   waiting    there is one
---   untrusted  nobody has verified the state of this server process: an event may be missing that will be shown again
+--   untrusted  the state of this server process is not verified: an event may be missing that will be resubmitted
 -- Raises BADCALL for an instant that is no number; nothing changes in any case.
 --
 -- Cost: O(1), two INFO.

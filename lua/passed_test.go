@@ -9,7 +9,7 @@ import (
 
 func (f *fixture) mustPass(atMS int64) (lua.Passage, int64) {
 	f.Helper()
-	got, at, err := lua.Passed(f.ctx, f.rdb, f.admit.Orders, f.admit.Trusted, atMS)
+	got, at, err := lua.Passed(f.ctx, f.rdb, f.saleKeys.Orders, f.saleKeys.Trusted, atMS)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestPassedFollowsTheStream(t *testing.T) {
 	f.mustSettle(lua.SettleItem{EntryID: ids[1]})
 	got, _ = f.mustPass(at)
 	same(t, "none left", got, lua.PassagePassed)
-	f.do("XADD", f.admit.Orders, at+1, "v", "1")
+	f.do("XADD", f.saleKeys.Orders, at+1, "v", "1")
 	got, _ = f.mustPass(at)
 	same(t, "a later one", got, lua.PassagePassed)
 }
@@ -49,7 +49,7 @@ func TestPassedFollowsTheStream(t *testing.T) {
 func TestPassedWithIdsAheadOfTheClock(t *testing.T) {
 	f := newFixture(t)
 	ahead := f.nowMS() + time.Hour.Milliseconds()
-	f.do("XADD", f.admit.Orders, ahead, "v", "1")
+	f.do("XADD", f.saleKeys.Orders, ahead, "v", "1")
 	got, at := f.mustPass(0)
 	same(t, "got", got, lua.PassageWaiting)
 	same(t, "the instant", at, ahead)
@@ -58,8 +58,8 @@ func TestPassedWithIdsAheadOfTheClock(t *testing.T) {
 // A server whose state is not verified proves nothing.
 func TestPassedOnlyWhereTrusted(t *testing.T) {
 	f := newFixture(t)
-	for _, state := range []string{"", "another", "reopening:" + f.do("GET", f.admit.Trusted).(string)} {
-		f.do("SET", f.admit.Trusted, state)
+	for _, state := range []string{"", "another", "reopening:" + f.do("GET", f.saleKeys.Trusted).(string)} {
+		f.do("SET", f.saleKeys.Trusted, state)
 		got, _ := f.mustPass(0)
 		same(t, state, got, lua.PassageUntrusted)
 	}
@@ -68,12 +68,10 @@ func TestPassedOnlyWhereTrusted(t *testing.T) {
 func TestPassedRefusesNonsense(t *testing.T) {
 	f := newFixture(t)
 	for _, at := range []any{"x", "", -1} {
-		if err := f.run("passed.lua", []string{f.admit.Orders, f.admit.Trusted}, at); err == nil {
-			t.Errorf("%v: got no error", at)
-		}
+		f.badCall("passed.lua", []string{f.saleKeys.Orders, f.saleKeys.Trusted}, at)
 	}
-	f.spoilt(f.admit.Orders, func() error {
-		_, _, err := lua.Passed(f.ctx, f.rdb, f.admit.Orders, f.admit.Trusted, 0)
+	f.spoilt(f.saleKeys.Orders, func() error {
+		_, _, err := lua.Passed(f.ctx, f.rdb, f.saleKeys.Orders, f.saleKeys.Trusted, 0)
 		return err
 	})
 }

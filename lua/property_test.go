@@ -17,8 +17,8 @@ import (
 // sale. After each step the whole state of Redis must be the model's, and the invariants must hold against a ledger of
 // what was answered. Any step may be sent twice, as by a client that lost a reply.
 //
-// A run is 100 sequences of some 30 steps, most of them batches; -rapid.checks and -rapid.steps make it longer. A failure
-// prints the seed that repeats it.
+// A run is 100 sequences of some 30 steps, most of them batches; -rapid.checks and -rapid.steps make it longer. A
+// failure prints the seed that repeats it.
 func TestScriptsAgainstModel(t *testing.T) {
 	t.Parallel()
 	rdb := testkit.Client(t, testkit.PrivateRedis(t, "appendonly no").URL()) // thousands of steps need no disk
@@ -28,12 +28,12 @@ func TestScriptsAgainstModel(t *testing.T) {
 		defer cancel()
 		layout := pipeline.Keys{Prefix: "model"}
 		m := &machine{
-			fixture: &fixture{tester: rt, ctx: ctx, rdb: rdb, admit: admitKeys(layout), layout: layout},
+			fixture: &fixture{tester: rt, ctx: ctx, rdb: rdb, saleKeys: saleKeysOf(layout), layout: layout},
 			model:   newModel(),
 		}
 		m.do("FLUSHALL")
 		m.trust()
-		m.do("XGROUP", "CREATE", m.admit.Orders, group, "0", "MKSTREAM")
+		m.do("XGROUP", "CREATE", m.saleKeys.Orders, group, "0", "MKSTREAM")
 		if rapid.IntRange(0, 7).Draw(rt, "loaded late") > 0 {
 			m.stepLoad(rt)
 		}
@@ -77,7 +77,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"join 2":   m.stepJoin,
 		"leave":    m.stepLeave,
 		"hand":     m.stepHandOver,
-		"again":    m.stepAdmitAgain,
+		"again":    m.stepResubmit,
 		"load":     m.stepLoad,
 		"adjust":   m.stepAdjust,
 		"deliver":  m.stepDeliver,
@@ -146,7 +146,7 @@ func (m *machine) stepRelease(t *rapid.T) {
 		var got []bool
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			got, handed, err = lua.Release(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents, items)
+			got, handed, err = lua.Release(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, items)
 			return handed
 		})
 		if !m.model.loaded {
@@ -168,8 +168,8 @@ func (m *machine) stepRelease(t *rapid.T) {
 	}
 }
 
-// drawRelease is an order that was sent once (live, refused or released long ago), or the repetition of a release, or an
-// order under another buyer's name.
+// drawRelease is an order that was sent once (live, refused or released long ago), or the repetition of a release, or
+// an order under another buyer's name.
 func (m *machine) drawRelease(t *rapid.T) lua.ReleaseItem {
 	if len(m.released) > 0 && rapid.IntRange(0, 3).Draw(t, "repeat") == 0 {
 		return m.released[rapid.IntRange(0, len(m.released)-1).Draw(t, "which")]
@@ -209,7 +209,7 @@ func (m *machine) drawSale(t *rapid.T) lua.SaleFields {
 func (m *machine) stepLoad(t *rapid.T) {
 	s := m.drawSale(t)
 	for range m.times(t) {
-		got, err := lua.Load(m.ctx, m.rdb, m.admit.Sale, m.admit.Trusted, s)
+		got, err := lua.Load(m.ctx, m.rdb, m.saleKeys.Sale, m.saleKeys.Trusted, s)
 		if want := m.model.load(s); err != nil || got != want {
 			t.Fatalf("load: got %q, %v, want %q", got, err, want)
 		}
@@ -220,10 +220,10 @@ func (m *machine) stepAdjust(t *rapid.T) {
 	s := m.drawSale(t)
 	m.maxEvents = backlogs.Draw(t, "max events")
 	for range m.times(t) {
-		var got lua.AdjustResult
+		var got lua.AdjustCode
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			got, handed, err = lua.Adjust(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents, s)
+			got, handed, err = lua.Adjust(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, s)
 			return handed
 		})
 		if err != nil {

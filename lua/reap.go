@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	_ "embed" // the script is part of the program
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,32 +12,26 @@ var reapSource string
 
 var reapScript = redis.NewScript(reapSource)
 
-// ReapResult says what Reap did.
-type ReapResult string
+// ReapCode is the outcome of Reap.
+type ReapCode string
 
-// Every result of Reap.
+// Every code of Reap.
 const (
-	ReapRemoved ReapResult = "removed" // the consumer is gone
-	ReapAlive   ReapResult = "alive"   // its heartbeat is there; nothing changed
-	ReapPending ReapResult = "pending" // it has pending entries, to be claimed first; nothing changed
-	ReapAbsent  ReapResult = "absent"  // no such consumer, group or stream
+	ReapRemoved ReapCode = "removed" // the consumer is gone
+	ReapAlive   ReapCode = "alive"   // its heartbeat is there; nothing changed
+	ReapPending ReapCode = "pending" // it has pending entries, to be claimed first; nothing changed
+	ReapAbsent  ReapCode = "absent"  // no such consumer, group or stream
 )
 
 // Reap removes a consumer from a group, but only one that has neither a heartbeat nor pending entries: those would be
 // destroyed with it. After an error, calling again is safe.
-func Reap(ctx context.Context, rdb redis.Scripter, stream, heartbeatKey, group, consumer string) (ReapResult, error) {
+func Reap(
+	ctx context.Context, rdb redis.Scripter, stream, heartbeatKey, group, consumer string,
+) (code ReapCode, err error) {
+	defer named("reap", &err)
 	reply, err := reapScript.Run(ctx, rdb, []string{stream, heartbeatKey}, group, consumer).Result()
 	if err != nil {
-		return "", fmt.Errorf("reap: %w", err)
+		return "", err
 	}
-	code, err := replyText(reply)
-	if err != nil {
-		return "", fmt.Errorf("reap: %w", err)
-	}
-	switch r := ReapResult(code); r {
-	case ReapRemoved, ReapAlive, ReapPending, ReapAbsent:
-		return r, nil
-	default:
-		return "", fmt.Errorf("reap: %w", unknownCode(code))
-	}
+	return replyCode(reply, ReapRemoved, ReapAlive, ReapPending, ReapAbsent)
 }

@@ -1,9 +1,9 @@
 -- reap: removes a dead consumer from the group of a stream.
 --
--- Why atomic: removing a consumer destroys its pending entries, and with them accepted orders that nobody would ever
--- see again. That it has none, and that it shows no sign of life, must hold at the instant of the removal.
+-- Why atomic: removing a consumer destroys its pending entries, and with them accepted orders. That it has none, and
+-- that it has no heartbeat, must be true at the instant of the removal.
 --
--- A worker must show its heartbeat before it first reads; else it can be reaped between the two (harmless: a consumer
+-- A worker must set its heartbeat before it first reads; else it can be reaped between the two (harmless: a consumer
 -- comes back with its next read).
 --
 -- KEYS[1] orders     stream of order events
@@ -35,7 +35,7 @@ if consumers.err then
 end
 
 for _, fields in ipairs(consumers) do
-  local about = {} -- by name, not by position: newer servers tell more
+  local about = {} -- by name, not by position: newer servers return more fields
   for i = 1, #fields, 2 do
     about[fields[i]] = fields[i + 1]
   end

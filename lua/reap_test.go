@@ -6,9 +6,9 @@ import (
 	"sluice/lua"
 )
 
-func (f *fixture) mustReap(consumer string) lua.ReapResult {
+func (f *fixture) mustReap(consumer string) lua.ReapCode {
 	f.Helper()
-	got, err := lua.Reap(f.ctx, f.rdb, f.admit.Orders, f.layout.Worker(partition, consumer), group, consumer)
+	got, err := lua.Reap(f.ctx, f.rdb, f.saleKeys.Orders, f.layout.Worker(partition, consumer), group, consumer)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -21,14 +21,14 @@ func TestReapRemovesOnlyTheDeadAndEmpty(t *testing.T) {
 	ids := f.delivered(2) // pending at w1
 	heartbeat := f.layout.Worker(partition, "w1")
 	f.do("SET", heartbeat, "alive")
-	f.do("XGROUP", "CREATECONSUMER", f.admit.Orders, group, "w10")
+	f.do("XGROUP", "CREATECONSUMER", f.saleKeys.Orders, group, "w10")
 
 	f.unchanged("reap with a heartbeat", func() { same(t, "result", f.mustReap("w1"), lua.ReapAlive) })
 	f.do("DEL", heartbeat)
 	f.unchanged("reap with pending entries", func() { same(t, "result", f.mustReap("w1"), lua.ReapPending) })
 	f.mustSettle(lua.SettleItem{EntryID: ids[0]})
 	f.unchanged("reap with a pending entry", func() { same(t, "result", f.mustReap("w1"), lua.ReapPending) })
-	f.do("XCLAIM", f.admit.Orders, group, "w2", 0, ids[1])
+	f.do("XCLAIM", f.saleKeys.Orders, group, "w2", 0, ids[1])
 
 	before := f.state()
 	same(t, "consumers before", before.Consumers, []string{"w1", "w10", "w2"})
@@ -50,8 +50,8 @@ func TestReapWithoutStreamOrGroup(t *testing.T) {
 
 func TestReapWithAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
-	f.spoilt(f.admit.Orders, func() error {
-		_, err := lua.Reap(f.ctx, f.rdb, f.admit.Orders, f.layout.Worker(partition, "w1"), group, "w1")
+	f.spoilt(f.saleKeys.Orders, func() error {
+		_, err := lua.Reap(f.ctx, f.rdb, f.saleKeys.Orders, f.layout.Worker(partition, "w1"), group, "w1")
 		return err
 	})
 }

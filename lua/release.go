@@ -14,28 +14,17 @@ var releaseSource string
 
 var releaseScript = redis.NewScript(handOverSource + releaseSource)
 
-// MaxReleaseBatch bounds one Release. The server answers nobody else meanwhile: 1000 orders take it one to two
+// MaxReleaseBatch bounds one Release. The server answers no other client meanwhile: 1000 orders take it one to two
 // milliseconds.
 const MaxReleaseBatch = 1000
 
-// ErrNotLoaded says that Redis does not hold the sale, so that nothing could be given back to it, and nothing was.
+// ErrNotLoaded: Redis does not have the sale, so nothing was changed.
 var ErrNotLoaded = errors.New("the sale is not loaded")
 
-// ErrUntrusted says that nobody has verified what the server process holds, so that nothing was given back.
+// ErrUntrusted: the state of the server process is not verified, so nothing was changed.
 var ErrUntrusted = errors.New("the state of Redis is not verified")
 
-// ReleaseKeys are the keys of one sale on one partition; they share a hash slot.
-type ReleaseKeys struct {
-	Sale    string // hash of the sale
-	Buyers  string // hash from user id to slot
-	Trusted string // names the server process whose state was verified
-
-	Orders   string // the partition's stream of order events
-	Waitlist string // sorted set of those who wait
-	Waiting  string // hash from user id to what the person waits for
-}
-
-// ReleaseItem is an order that has ended and holds its units no longer.
+// ReleaseItem is an order that has ended, whose units go back.
 type ReleaseItem struct {
 	UserID  string
 	OrderID string
@@ -49,45 +38,47 @@ const (
 	releaseUntrusted = "untrusted"
 )
 
-// Release gives back the stock and the slots of 1 to MaxReleaseBatch ended orders of a sale, and hands what is free then over
-// to those who wait for it, while the stream holds fewer than maxEvents (at least 1). The result tells for each item whether
-// it was given back by this very call: false means that the buyer's slot no longer names that order, so it was given back
-// before. After an error, calling again is safe; ErrNotLoaded asks for the sale to be loaded first, ErrUntrusted for the
-// server to be verified.
-func Release(ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64, items []ReleaseItem) ([]bool, HandedOver, error) {
+// Release gives back the stock and the slots of 1 to MaxReleaseBatch ended orders of a sale, and hands units that are
+// free then over to buyers who wait, while the stream has fewer than maxEvents entries (at least 1). released[i]
+// reports whether items[i] was given back by this very call: false means that the buyer's slot no longer names that
+// order, so it was given back before. After an error, calling again is safe; ErrNotLoaded asks for the sale to be
+// loaded first, ErrUntrusted for the server to be verified.
+func Release(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, items []ReleaseItem,
+) (released []bool, handed HandedOver, err error) {
 	if err := checkBatch(len(items), MaxReleaseBatch); err != nil {
 		return nil, HandedOver{}, fmt.Errorf("release: %w", err)
 	}
 	return release(ctx, rdb, keys, saleID, maxEvents, items)
 }
 
-// HandOver hands units that are free over to those who wait for them, at most MaxHandOver orders: where it has so many, there
+// HandOver hands units that are free over to buyers who wait, at most MaxHandOver orders: where it has so many, there
 // may be more. Errors are those of Release.
-func HandOver(ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64) (HandedOver, error) {
+func HandOver(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64,
+) (HandedOver, error) {
 	_, handed, err := release(ctx, rdb, keys, saleID, maxEvents, nil)
 	return handed, err
 }
 
-func release(ctx context.Context, rdb redis.Scripter, keys ReleaseKeys, saleID string, maxEvents int64, items []ReleaseItem) ([]bool, HandedOver, error) {
+func release(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, items []ReleaseItem,
+) (released []bool, handed HandedOver, err error) {
+	defer named("release", &err)
 	args, err := releaseArgs(saleID, maxEvents, items)
 	if err != nil {
-		return nil, HandedOver{}, fmt.Errorf("release: %w", err)
+		return nil, HandedOver{}, err
 	}
-	reply, err := releaseScript.Run(ctx, rdb,
-		[]string{keys.Sale, keys.Buyers, keys.Trusted, keys.Orders, keys.Waitlist, keys.Waiting}, args...).Result()
+	reply, err := releaseScript.Run(ctx, rdb, keys.withOrders(), args...).Result()
 	if err != nil {
-		return nil, HandedOver{}, fmt.Errorf("release: %w", err)
+		return nil, HandedOver{}, err
 	}
-	released, handed, err := decodeRelease(reply, len(items))
-	if err != nil {
-		return nil, HandedOver{}, fmt.Errorf("release: %w", err)
-	}
-	return released, handed, nil
+	return decodeRelease(reply, len(items))
 }
 
 func releaseArgs(saleID string, maxEvents int64, items []ReleaseItem) ([]any, error) {
-	if maxEvents < 1 {
-		return nil, fmt.Errorf("max events %d: use at least 1", maxEvents)
+	if err := checkMaxEvents(maxEvents); err != nil {
+		return nil, err
 	}
 	args := make([]any, 0, 2+2*len(items))
 	args = append(args, saleID, maxEvents)

@@ -1,34 +1,35 @@
--- release: gives the stock and the buyers' slots of ended orders (expired, cancelled, rejected) back to a sale, and hands
--- what is free then over to the people who wait for it (handover.lua). With no orders it does the latter only.
+-- release: gives the stock and the buyers' slots of ended orders (expired, cancelled, rejected) back to a sale, and
+-- hands the units that are free then over to buyers who wait (handover.lua). With no orders it does the latter only.
 --
--- Why atomic: the slot is what proves that an order still holds its units. Freeing it and giving the units back are
--- one change, so that an order released twice, or after its buyer ordered anew, gives nothing back the second time. And
--- between a unit's being free and its being handed over nobody else may take it.
+-- Why atomic: the slot is what proves that an order still has its units. Freeing it and giving the units back are one
+-- change, so that an order released twice, or after its buyer ordered anew, gives nothing back the second time. And no
+-- other request may take a unit between its being free and its being handed over.
 --
--- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets waiting
+-- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
+--                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] orders  stream of order events: v s k o n u q t
 -- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
--- KEYS[6] waiting  hash: user id -> what the person waits for, "order_id quantity number joined_ms ticket key_hash payload_hash"
+-- KEYS[6] waiting  hash: user id -> waitlist entry, "order_id quantity number joined_ms ticket key_hash payload_hash"
 --
--- ARGV[1] sale_id     goes into the events; KEYS[1] is what says which sale it is
--- ARGV[2] max_events  entries that the stream may hold, after which nothing is handed over: at least 1
+-- ARGV[1] sale_id     goes into the events; KEYS[1] is what identifies the sale
+-- ARGV[2] max_events  entries that the stream may have, after which nothing is handed over: at least 1
 -- then for each order, 0 to 1000 of them:
 -- ARGV[+1] user      the buyer's id
 -- ARGV[+2] order_id  the order that ended
 --
 -- Returns three arrays, or one code for all. The first has a code for each order; the second the ids of the orders that
--- were made for those who waited, at most 100: where it has so many, call again; the third those who were taken off the list
--- because of what the hash waiting, or buyers, holds of them.
+-- were made for buyers who waited, at most 100: if there are so many, call again; the third the users who were taken
+-- off the waitlist because their entry or slot can't be right.
 --   released    the slot named this order: it is free now, and the order's units are back in stock
 --   not-held    the slot is empty or names another order; nothing changed
---   not-loaded  (alone, for all) Redis does not hold the sale; nothing changed
---   untrusted   (alone, for all) nobody has verified the state of this server process; nothing changed
+--   not-loaded  (alone, for all) Redis does not have the sale; nothing changed
+--   untrusted   (alone, for all) the state of this server process is not verified; nothing changed
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
--- Cost: O(orders): two INFO, two HMGET, one HDEL, one HSET. HDEL goes first, which lets it run on a server that is full.
--- While people wait, that of handover.lua besides.
+-- Cost: O(orders): two INFO, two HMGET, one HDEL, one HSET. HDEL goes first, which lets it run on a server that is
+-- full. While buyers wait, that of handover.lua besides.
 
 local sale, buyers, trusted, orders, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local sale_id, max_events = ARGV[1], tonumber(ARGV[2])
@@ -43,12 +44,12 @@ local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':'
 if redis.call('GET', trusted) ~= server then
   return 'untrusted'
 end
-local held = redis.call('HMGET', sale, 'state', 'stock', 'released', 'accepted', 'opens_ms', 'closes_ms', 'waiting')
-if not held[1] then
+local fields = redis.call('HMGET', sale, 'state', 'stock', 'released', 'accepted', 'opens_ms', 'closes_ms', 'waiting')
+if not fields[1] then
   return 'not-loaded'
 end
-local stock, released = tonumber(held[2]), tonumber(held[3])
-local accepted, opens_ms, closes_ms = tonumber(held[4]), tonumber(held[5]), tonumber(held[6])
+local stock, released = tonumber(fields[2]), tonumber(fields[3])
+local accepted, opens_ms, closes_ms = tonumber(fields[4]), tonumber(fields[5]), tonumber(fields[6])
 if not (stock and released and accepted and opens_ms and closes_ms) then
   return redis.error_reply('BADSALE release: the sale hash lacks a number')
 end
@@ -79,7 +80,8 @@ end
 
 local keys = { sale = sale, buyers = buyers, orders = orders, waitlist = waitlist, waiting = waiting }
 local plan = plan_hand_over(keys, {
-  state = held[1], stock = stock, accepted = accepted, opens_ms = opens_ms, closes_ms = closes_ms, waiting = tonumber(held[7]),
+  state = fields[1], stock = stock, accepted = accepted, opens_ms = opens_ms, closes_ms = closes_ms,
+  waiting = tonumber(fields[7]),
 }, max_events)
 if #freed > 0 then
   redis.call('HDEL', buyers, unpack(freed))

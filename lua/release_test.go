@@ -12,7 +12,7 @@ import (
 
 func (f *fixture) mustRelease(items ...lua.ReleaseItem) []bool {
 	f.Helper()
-	released, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, f.maxEvents, items)
+	released, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, f.maxEvents, items)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -79,9 +79,9 @@ func TestReleaseWithoutTheSaleChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
 	f.mustAdmit(request(1, "ann"))
-	f.do("DEL", f.admit.Sale)
+	f.do("DEL", f.saleKeys.Sale)
 	f.unchanged("release", func() {
-		_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+		_, err := release(f, "ann", orderID(1))
 		if !errors.Is(err, lua.ErrNotLoaded) {
 			t.Errorf("got error %v, want ErrNotLoaded", err)
 		}
@@ -92,9 +92,9 @@ func TestReleaseWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
 	f.mustAdmit(request(1, "ann"))
-	for _, key := range []string{f.admit.Sale, f.admit.Buyers} {
+	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers} {
 		f.spoilt(key, func() error {
-			_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "ann", OrderID: orderID(1)}})
+			_, err := release(f, "ann", orderID(1))
 			return err
 		})
 	}
@@ -105,10 +105,10 @@ func TestReleaseRefusesWhatNoScriptWrites(t *testing.T) {
 		name, prefix string
 		spoil        func(*fixture)
 	}{
-		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.admit.Sale, "stock") }},
-		{"no counter", "BADSALE", func(f *fixture) { f.do("HSET", f.admit.Sale, "released", "x") }},
-		{"a slot of one field", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(2)) }},
-		{"a slot without a quantity", "BADSLOT", func(f *fixture) { f.do("HSET", f.admit.Buyers, "cy", orderID(2)+" x 2 3 4 - -") }},
+		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.saleKeys.Sale, "stock") }},
+		{"no counter", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "released", "x") }},
+		{"a slot of one field", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(2)) }},
+		{"a slot without a quantity", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(2)+" x 2 3 4 - -") }},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestReleaseRefusesWhatNoScriptWrites(t *testing.T) {
 			f.mustAdmit(request(1, "ann"))
 			c.spoil(f)
 			f.unchanged("release", func() {
-				_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{
+				_, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{
 					{UserID: "ann", OrderID: orderID(1)}, {UserID: "cy", OrderID: orderID(2)},
 				})
 				if !redis.HasErrorPrefix(err, c.prefix) {
@@ -134,15 +134,13 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	f.unchanged("release", func() {
 		for _, args := range [][]any{{}, {saleID}, {saleID, 0}, {saleID, "x"}, {saleID, 9, "ann"}, {saleID, 9, "ann", orderID(1), "bob"}} {
-			if err := f.run("release.lua", []string{f.admit.Sale, f.admit.Buyers, "c", "d", "e", "f"}, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("%q: got error %v, want BADCALL", args, err)
-			}
+			f.badCall("release.lua", []string{f.saleKeys.Sale, f.saleKeys.Buyers, "c", "d", "e", "f"}, args...)
 		}
 		good := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}
 		for _, items := range [][]lua.ReleaseItem{
 			nil, make([]lua.ReleaseItem, lua.MaxReleaseBatch+1), {good, {UserID: "ann"}}, {good, {OrderID: orderID(1)}},
 		} {
-			if _, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, items); err == nil {
+			if _, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, items); err == nil {
 				t.Errorf("%d items: got no error", len(items))
 			}
 		}

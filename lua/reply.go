@@ -1,9 +1,28 @@
 package lua
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// A reply without the shape that its script's header promises was not given by that script: a proxy answered, or another
-// build's script. It is an error and never guessed at.
+// A reply without the shape that its script's header promises does not come from that script: a proxy answered, or
+// another build's script. It is an error and never guessed at.
+
+// named puts the name of a script before an error.
+func named(script string, err *error) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", script, *err)
+	}
+}
+
+// replyCode returns a code, which must be one of those that the script has.
+func replyCode[C ~string](reply any, codes ...C) (C, error) {
+	text, err := replyText(reply)
+	if err == nil && !slices.Contains(codes, C(text)) {
+		return "", unknownCode(text)
+	}
+	return C(text), err
+}
 
 func replyArray(reply any, length int) ([]any, error) {
 	items, ok := reply.([]any)
@@ -19,6 +38,21 @@ func replyText(reply any) (string, error) {
 		return "", fmt.Errorf("unknown reply: want a string, got %T %.200v", reply, reply)
 	}
 	return text, nil
+}
+
+func replyTexts(reply any) ([]string, error) {
+	items, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("unknown reply: want an array of strings, got %T", reply)
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		var err error
+		if texts[i], err = replyText(item); err != nil {
+			return nil, err
+		}
+	}
+	return texts, nil
 }
 
 func replyInteger(reply any) (int64, error) {

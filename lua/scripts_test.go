@@ -12,13 +12,13 @@ import (
 	"sluice/lua"
 )
 
-func adjust(f *fixture, sale lua.SaleFields) (lua.AdjustResult, error) {
-	got, _, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, sale)
+func adjust(f *fixture, sale lua.SaleFields) (lua.AdjustCode, error) {
+	got, _, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, sale)
 	return got, err
 }
 
 func release(f *fixture, user, order string) ([]bool, error) {
-	got, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: order}})
+	got, _, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: order}})
 	return got, err
 }
 
@@ -36,10 +36,12 @@ func (f *fixture) source(file string) string {
 	return string(head) + string(text)
 }
 
-// run evaluates a script with arguments that its Go call would never send.
-func (f *fixture) run(file string, keys []string, args ...any) error {
+// badCall runs a script with arguments that its Go call would never send, and expects it to refuse them.
+func (f *fixture) badCall(file string, keys []string, args ...any) {
 	f.Helper()
-	return f.rdb.Eval(f.ctx, f.source(file), keys, args...).Err()
+	if err := f.rdb.Eval(f.ctx, f.source(file), keys, args...).Err(); !redis.HasErrorPrefix(err, "BADCALL") {
+		f.Errorf("%s with %q: got error %v, want BADCALL", file, args, err)
+	}
 }
 
 // scripter answers every script with one reply, and keeps what it was sent.
@@ -55,7 +57,7 @@ func (s *scripter) EvalSha(_ context.Context, _ string, keys []string, args ...a
 	return redis.NewCmdResult(s.reply, nil)
 }
 
-// A server that has forgotten its scripts (restart, failover, SCRIPT FLUSH) is sent their text, and nobody notices.
+// A server that has forgotten its scripts (restart, failover, SCRIPT FLUSH) is sent their text, and no caller notices.
 func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(5)
@@ -68,12 +70,12 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	if got, err := adjust(f, sale); err != nil || got != lua.AdjustAdjusted {
 		t.Errorf("adjust: got %q, %v", got, err)
 	}
-	f.do("XGROUP", "CREATE", f.admit.Orders, group, "0", "MKSTREAM")
+	f.do("XGROUP", "CREATE", f.saleKeys.Orders, group, "0", "MKSTREAM")
 	forget()
 	same(t, "admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
 	entry := f.read("w1", 1)[0]
 	forget()
-	if got, err := lua.Settle(f.ctx, f.rdb, f.admit.Orders, group, "", []lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
+	if got, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "", []lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
 		t.Errorf("settle: got %d, %v", got, err)
 	}
 	forget()
@@ -81,7 +83,7 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 		t.Errorf("release: got %v, %v", got, err)
 	}
 	forget()
-	if got, err := lua.Reap(f.ctx, f.rdb, f.admit.Orders, f.layout.Worker(partition, "w1"), group, "w1"); err != nil || got != lua.ReapRemoved {
+	if got, err := lua.Reap(f.ctx, f.rdb, f.saleKeys.Orders, f.layout.Worker(partition, "w1"), group, "w1"); err != nil || got != lua.ReapRemoved {
 		t.Errorf("reap: got %q, %v", got, err)
 	}
 	forget()
@@ -118,10 +120,10 @@ func TestUnknownRepliesAreErrors(t *testing.T) {
 func callsOf(s redis.Scripter) map[string]func(n int) error {
 	ctx := context.Background()
 	sale := lua.SaleFields{Stock: 1, Total: 1, OpensMS: 1, ClosesMS: 2, MaxQuantity: 1, State: "active", Version: 1}
-	keys := lua.ReleaseKeys{Sale: "a", Buyers: "b", Trusted: "c", Orders: "d", Waitlist: "e", Waiting: "f"}
+	keys := lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Orders: "d", Waitlist: "e", Waiting: "f"}
 	return map[string]func(int) error{
 		"join.lua": func(int) error {
-			_, err := lua.Join(ctx, s, lua.AdmitKeys{Sale: "a", Buyers: "b", Trusted: "c", Waitlist: "d", Waiting: "e"}, request(1, "ann"))
+			_, err := lua.Join(ctx, s, lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Waitlist: "d", Waiting: "e"}, request(1, "ann"))
 			return err
 		},
 		"leave.lua": func(int) error {
@@ -133,7 +135,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			for i := range n {
 				reqs = append(reqs, request(i+1, "ann"))
 			}
-			_, err := lua.Admit(ctx, s, lua.AdmitKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d"}, saleID, plenty, reqs)
+			_, err := lua.Admit(ctx, s, lua.SaleKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d"}, saleID, plenty, reqs)
 			return err
 		},
 		"settle.lua": func(n int) error {

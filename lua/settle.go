@@ -14,36 +14,37 @@ var settleSource string
 
 var settleScript = redis.NewScript(settleSource)
 
-// MaxSettleBatch bounds one Settle. The server answers nobody else meanwhile: 1000 entries with their locks take it about
-// three milliseconds.
-const MaxSettleBatch = 1000
+// maxSettleBatch bounds one Settle. The server answers no other client meanwhile: 1000 entries with their locks take it
+// about three milliseconds.
+const maxSettleBatch = 1000
 
 // SettleItem is a stream entry whose order is committed in Postgres, and the lock under which it was persisted.
 type SettleItem struct {
-	EntryID string // as the stream tells it, milliseconds-sequence
-	LockKey string // in the hash slot of the stream; empty when no lock was held
+	EntryID string // milliseconds-sequence
+	LockKey string // in the hash slot of the stream; empty when there was no lock
 }
 
-// Settle acknowledges and deletes 1 to MaxSettleBatch entries and frees those of their locks that still hold the token; it may be
-// empty when no lock is named. It returns how many entries it acknowledged itself: fewer than it was given means that others settled them first or that
-// the group was made anew, and is no error. After an error, calling again is safe.
-func Settle(ctx context.Context, rdb redis.Scripter, stream, group, token string, items []SettleItem) (acked int64, err error) {
+// Settle acknowledges and deletes 1 to 1000 entries and frees those of their locks that still have the token, which may
+// be empty when no lock is named. It returns how many entries it acknowledged itself: fewer than it was given means
+// that others settled them first or that the group was made anew, and is no error. After an error, calling again is
+// safe.
+func Settle(
+	ctx context.Context, rdb redis.Scripter, stream, group, token string, items []SettleItem,
+) (acked int64, err error) {
+	defer named("settle", &err)
 	keys, args, err := settleCall(stream, group, token, items)
 	if err != nil {
-		return 0, fmt.Errorf("settle: %w", err)
+		return 0, err
 	}
 	reply, err := settleScript.Run(ctx, rdb, keys, args...).Result()
 	if err != nil {
-		return 0, fmt.Errorf("settle: %w", err)
+		return 0, err
 	}
-	if acked, err = replyInteger(reply); err != nil {
-		return 0, fmt.Errorf("settle: %w", err)
-	}
-	return acked, nil
+	return replyInteger(reply)
 }
 
 func settleCall(stream, group, token string, items []SettleItem) (keys []string, args []any, err error) {
-	if err := checkBatch(len(items), MaxSettleBatch); err != nil {
+	if err := checkBatch(len(items), maxSettleBatch); err != nil {
 		return nil, nil, err
 	}
 	keys = append(make([]string, 0, 1+len(items)), stream)

@@ -1,9 +1,9 @@
--- settle: ends the life of entries that Postgres has committed: acknowledges them, deletes them from the stream and
--- frees the locks under which they were persisted.
+-- settle: removes entries that Postgres has committed: acknowledges them, deletes them from the stream and frees the
+-- locks under which they were persisted.
 --
 -- Why atomic: acknowledged but not deleted, an entry stays in memory for ever; deleted but not acknowledged, it stays
--- in the pending list with nothing to replay. A lock is freed only while it still holds our token, and the comparison
--- and the deletion must not be parted, or the next holder's lock is freed.
+-- in the pending list with nothing to replay. A lock is freed only while it still has our token, and the comparison and
+-- the deletion must be one step, or the next holder's lock is freed.
 --
 -- An entry is deleted only if this very call acknowledged it. After a group was lost and made anew, an entry that a
 -- slow worker settles is undelivered again; deleting it would hide it from the group's own count (its lag becomes
@@ -25,7 +25,7 @@
 
 local orders = KEYS[1]
 local group, token = ARGV[1], ARGV[2]
-local call = redis.call -- one look-up instead of one for each entry
+local call = redis.call -- one lookup instead of one for each entry
 
 if #ARGV < 3 then
   return redis.error_reply('BADCALL settle: no entries')

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Slot is what the buyers hash of a sale holds for one buyer: the order that has the buyer's place, told so fully that a
-// repeated request can be answered with the first one's receipt. A buyer without a slot is free to order.
+// Slot is a buyer's value in the buyers hash of a sale: the buyer's order, complete enough to answer a repeated request
+// with the first one's receipt. A buyer without a slot is free to order.
 type Slot struct {
 	OrderID     string
 	Quantity    int    // units
@@ -20,8 +20,8 @@ type Slot struct {
 
 const slotFields = 7
 
-// ParseSlot reads the value of a buyers hash: seven fields separated by single spaces, "-" for a hash that is not there.
-// Its error names the field that admit.lua can't have written.
+// ParseSlot reads the value of a buyers hash: seven fields separated by single spaces, "-" for a hash that is not
+// there. Its error names the field that admit.lua can't have written.
 func ParseSlot(value string) (Slot, error) {
 	var fields [slotFields]string
 	rest := value

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed" // the script is part of the program
 	"errors"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,36 +13,36 @@ var verifySource string
 
 var verifyScript = redis.NewScript(verifySource)
 
-// Trust says how far a partition's state is verified under the server process that holds it now.
+// Trust is how far a partition's state is verified under the server process that serves it now.
 type Trust string
 
-// VerifyKeys say which partition is meant, and for whom; both keys share a hash slot.
+// VerifyKeys name a partition, and the caller's installation; both keys share a hash slot.
 type VerifyKeys struct {
 	Trusted      string // names the server process whose state was verified
-	Installation string // holds the id of the installation that the partition belongs to
+	Installation string // id of the installation that the partition belongs to
 
 	// ID is that of the caller's installation. Look answers without one, and then never says Foreign.
 	ID string
 }
 
-// Every answer of the calls below.
+// Every code of the calls below.
 const (
 	Trusted   Trust = "trusted"   // verified: admission is open
 	Reopening Trust = "reopening" // verified, and open for lost accepts only (AdmitAgain)
-	Verifying Trust = "verifying" // this verification has begun; nobody is admitted
-	Untrusted Trust = "untrusted" // not verified; somebody may be at it
-	Overtaken Trust = "overtaken" // another verification has the partition, or another process has the keys
+	Verifying Trust = "verifying" // this verification has begun; admission is closed
+	Untrusted Trust = "untrusted" // not verified; a verification may be running
+	Overtaken Trust = "overtaken" // another verification has the partition, or another server process has the keys
 	Foreign   Trust = "foreign"   // the partition belongs to another installation; nothing changed
 )
 
-// Look tells how far a partition is verified, and which server holds it: "<run_id>:<replid>" of the process and of the history
-// of what it holds. It changes nothing.
+// Look returns how far a partition is verified, and which server has it: "<run_id>:<replid>" of the process and of the
+// history of its data. It changes nothing.
 func Look(ctx context.Context, rdb redis.Scripter, keys VerifyKeys) (trust Trust, server string, err error) {
 	return verify(ctx, rdb, keys, "look", none)
 }
 
-// BeginVerify takes a partition for the verification that token names, from whoever had it: from now on nobody is admitted
-// there, until it finishes. A partition that belongs to nobody belongs to the caller's installation from then on.
+// BeginVerify takes a partition for the verification that token names, from any other one: admission is closed there
+// until it finishes. A partition that belongs to no installation belongs to the caller's from then on.
 func BeginVerify(ctx context.Context, rdb redis.Scripter, keys VerifyKeys, token string) (Trust, error) {
 	trust, _, err := verify(ctx, rdb, keys, "begin", token)
 	return trust, err
@@ -55,34 +54,33 @@ func Reopen(ctx context.Context, rdb redis.Scripter, keys VerifyKeys, token stri
 	return trust, err
 }
 
-// FinishVerify opens a partition for everybody, if the verification still has it. Repeating it is safe.
+// FinishVerify opens a partition for all requests, if the verification still has it. Repeating it is safe.
 func FinishVerify(ctx context.Context, rdb redis.Scripter, keys VerifyKeys, token string) (Trust, error) {
 	trust, _, err := verify(ctx, rdb, keys, "finish", token)
 	return trust, err
 }
 
-func verify(ctx context.Context, rdb redis.Scripter, keys VerifyKeys, step, token string) (trust Trust, server string, err error) {
+func verify(
+	ctx context.Context, rdb redis.Scripter, keys VerifyKeys, step, token string,
+) (trust Trust, server string, err error) {
+	defer named("verify", &err)
 	if step != "look" {
 		if err := errors.Join(checkWord("token", token), checkWord("installation", keys.ID)); err != nil {
-			return "", "", fmt.Errorf("verify: %w", err)
+			return "", "", err
 		}
 	}
-	reply, err := verifyScript.Run(ctx, rdb, []string{keys.Trusted, keys.Installation}, step, token, orNone(&keys.ID)).Result()
+	both := []string{keys.Trusted, keys.Installation}
+	reply, err := verifyScript.Run(ctx, rdb, both, step, token, orNone(&keys.ID)).Result()
 	if err != nil {
-		return "", "", fmt.Errorf("verify: %w", err)
+		return "", "", err
 	}
 	items, err := replyArray(reply, 2)
 	if err != nil {
-		return "", "", fmt.Errorf("verify: %w", err)
+		return "", "", err
 	}
-	texts, err := replyTexts(any(items))
-	if err != nil {
-		return "", "", fmt.Errorf("verify: %w", err)
+	if server, err = replyText(items[1]); err != nil {
+		return "", "", err
 	}
-	switch trust := Trust(texts[0]); trust {
-	case Trusted, Reopening, Verifying, Untrusted, Overtaken, Foreign:
-		return trust, texts[1], nil
-	default:
-		return "", "", fmt.Errorf("verify: %w", unknownCode(texts[0]))
-	}
+	trust, err = replyCode(items[0], Trusted, Reopening, Verifying, Untrusted, Overtaken, Foreign)
+	return trust, server, err
 }

@@ -1,31 +1,34 @@
--- verify: says whether a partition's state was verified under the server process that holds it, and carries it from one
--- step of a verification to the next.
+-- verify: reports whether a partition's state was verified under the server process that has it, and carries it from
+-- one step of a verification to the next.
 --
 -- Why atomic: a restart, a failover, a restored file or a flush puts another state, or another process, under the same
--- keys. Nobody may go on from what was read before, so each step names the process and the verification that it follows,
--- and is taken only if both are still there. Of two verifications at once the later one wins, and the earlier one is told.
+-- keys. No verification may go on from what it read before, so each step names the process and the verification that it
+-- follows, and is taken only if both are still there. Of two verifications at once the later one wins, and the earlier
+-- one is refused.
 --
--- Only the installation that a partition belongs to may verify it: another database knows nothing of what Redis holds here, and
--- would call anything verified. A partition that belongs to nobody is taken by the first verification that begins.
+-- Only the installation that a partition belongs to may verify it: another database has none of this state, and would
+-- find nothing wrong with any. A partition that belongs to no installation is taken by the first verification that
+-- begins.
 --
--- A server is "<run_id>:<replid>": the process, and the history of what it holds. A process that followed another one and was
--- made a primary again may hold less than before, under the same run_id; each of the two gives it another replication id.
--- So does the first replica that connects, and the last one being gone for long: verifying once more costs a moment.
+-- A server is "<run_id>:<replid>": the process, and the history of its data. A process that followed another one and
+-- was made a primary again may have less than before, under the same run_id; each of the two changes gives it another
+-- replication id. So does the first replica that connects, and the last one being gone for long: verifying once more
+-- costs a moment.
 --
 -- KEYS[1] trusted  "<server>" verified; "reopening:<server>" verified, and open for lost accepts only;
---                  "verifying:<server>:<token>" somebody is at it; anything else, or nothing: not verified
+--                  "verifying:<server>:<token>" being verified; anything else, or nothing: not verified
 --
 -- KEYS[2] installation  id of the installation that the partition belongs to; absent in a new or flushed server
 --
 -- ARGV[1] step   "look", "begin", "reopen" or "finish"
 -- ARGV[2] token  names one verification; no spaces
--- ARGV[3] id     of the caller's installation; "-" for whoever only looks, and does not care
+-- ARGV[3] id     of the caller's installation; "-" to look at a partition of any installation
 --
--- Returns a code, and behind it the server:
+-- Returns a code, then the server:
 --   trusted    verified: admission is open (look, finish)
 --   reopening  verified, and open for lost accepts only (look, reopen)
---   verifying  begin: this verification has the partition now, and nobody is admitted
---   untrusted  look: not verified, or it belongs to nobody
+--   verifying  begin: this verification has the partition now, and admission is closed
+--   untrusted  look: not verified, or it belongs to no installation
 --   overtaken  reopen, finish: this verification does not have the partition; nothing changed
 --   foreign    it belongs to another installation; nothing changed
 -- Raises BADCALL for an unknown step, and for a step that changes something without an id; nothing changes.
@@ -51,7 +54,7 @@ if owner and id ~= '-' and owner ~= id then
   code = 'foreign'
 elseif step == 'look' then
   code = 'untrusted'
-  local owned = owner or id == '-' -- what nobody owns is verified anew, which takes it
+  local owned = owner or id == '-' -- a partition without owner is verified anew, which takes it
   if owned and state == server then
     code = 'trusted'
   elseif owned and state == half then

@@ -62,49 +62,50 @@ func TestTheLaterVerificationWins(t *testing.T) {
 func TestNothingElseIsTrusted(t *testing.T) {
 	f := newFixture(t)
 	f.load(f.openSale(5))
-	runID := f.do("GET", f.admit.Trusted).(string)
+	runID, zeros := f.do("GET", f.saleKeys.Trusted).(string), strings.Repeat("0", 40)
 	for _, value := range []string{
-		"", strings.Repeat("0", 40), runID[:80], runID + "0", runID[:40], runID[:41] + strings.Repeat("0", 40), strings.Repeat("0", 40) + runID[40:], "verifying:" + runID + ":one", "reopening:" + strings.Repeat("0", 40), "trusted",
+		"", zeros, runID[:80], runID + "0", runID[:40], runID[:41] + zeros, zeros + runID[40:],
+		"verifying:" + runID + ":one", "reopening:" + zeros, "trusted",
 	} {
-		f.do("SET", f.admit.Trusted, value)
+		f.do("SET", f.saleKeys.Trusted, value)
 		same(t, "look at "+value, f.look(), lua.Untrusted)
 		f.refusedEverywhere(value, true)
 		f.step(lua.FinishVerify, "another", lua.Overtaken)
 	}
-	f.do("DEL", f.admit.Trusted)
+	f.do("DEL", f.saleKeys.Trusted)
 	same(t, "look at nothing", f.look(), lua.Untrusted)
 	f.refusedEverywhere("nothing", true)
 
 	// Half open: lost accepts only.
-	f.do("SET", f.admit.Trusted, "reopening:"+runID)
+	f.do("SET", f.saleKeys.Trusted, "reopening:"+runID)
 	f.refusedEverywhere("half open", false)
-	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")})
-	if err != nil || again.Outcomes[0].Code != lua.AdmitAccepted {
-		t.Errorf("a lost accept: got %+v, %v", again, err)
+	resubmitted, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
+	if err != nil || resubmitted.Outcomes[0].Code != lua.AdmitAccepted {
+		t.Errorf("a lost accept: got %+v, %v", resubmitted, err)
 	}
 }
 
 // refusedEverywhere tries all that must not be done without trust, and sees that nothing changes.
-func (f *fixture) refusedEverywhere(what string, againToo bool) {
+func (f *fixture) refusedEverywhere(what string, resubmitToo bool) {
 	f.Helper()
 	f.unchanged(what, func() {
 		same(f, what+": admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitUntrusted})
-		if againToo {
-			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(1, "ann")})
+		if resubmitToo {
+			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 			if err != nil || reply.Outcomes[0].Code != lua.AdmitUntrusted {
-				f.Fatalf("%s: admit again: got %+v, %v", what, reply, err)
+				f.Fatalf("%s: resubmit: got %+v, %v", what, reply, err)
 			}
 		}
 		if _, err := release(f, "ann", orderID(1)); !errors.Is(err, lua.ErrUntrusted) {
 			f.Fatalf("%s: release: got %v", what, err)
 		}
-		if got, err := lua.Load(f.ctx, f.rdb, f.admit.Sale+"-other", f.admit.Trusted, f.openSale(1)); err != nil || got != lua.LoadUntrusted {
+		if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale+"-other", f.saleKeys.Trusted, f.openSale(1)); err != nil || got != lua.LoadUntrusted {
 			f.Fatalf("%s: load: got %q, %v", what, got, err)
 		}
 	})
 }
 
-// A restart changes nothing of the keys, and yet the state counts as unverified: another process holds it.
+// A restart changes nothing of the keys, and yet the state counts as unverified: it is another process.
 func TestARestartedServerIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -126,8 +127,9 @@ func TestARestartedServerIsNotTrusted(t *testing.T) {
 	f.refusedEverywhere("restarted", true)
 }
 
-// An accept that was made in time is taken back whatever became of the sale, as long as there are units, and no more.
-func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
+// An accept that was made in time is accepted again whatever the state of the sale, as long as there are units, and no
+// more.
+func TestResubmittedAcceptsNeedUnitsOnly(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(5)
 	sale.State, sale.MaxQuantity, sale.ClosesMS = "closed", 1, f.nowMS()-1
@@ -137,7 +139,7 @@ func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
 	second := request(4, "ann")
 	reqs := []lua.AdmitRequest{big, rest, more, second}
 	for range 2 {
-		reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, reqs)
+		reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, reqs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,8 +150,8 @@ func TestAdmitAgainAsksForUnitsOnly(t *testing.T) {
 
 func (f *fixture) installKeys() lua.InstallKeys {
 	return lua.InstallKeys{
-		Trusted: f.admit.Trusted, Sale: f.admit.Sale, Buyers: f.admit.Buyers, Staged: f.layout.Staged(partition, saleID, "one"),
-		Waitlist: f.admit.Waitlist, Waiting: f.admit.Waiting,
+		Trusted: f.saleKeys.Trusted, Sale: f.saleKeys.Sale, Buyers: f.saleKeys.Buyers, Staged: f.layout.Staged(partition, saleID, "one"),
+		Waitlist: f.saleKeys.Waitlist, Waiting: f.saleKeys.Waiting,
 		StagedWaitlist: f.layout.StagedWaitlist(partition, saleID, "one"), StagedWaiting: f.layout.StagedWaiting(partition, saleID, "one"),
 	}
 }
@@ -181,14 +183,14 @@ func TestInstallReplacesASaleWhole(t *testing.T) {
 
 	install(1, lua.InstallInstalled)
 	want := saleHash(fields, 9, 2)
-	same(t, "sale", f.hash(f.admit.Sale), want)
-	same(t, "buyers", f.hash(f.admit.Buyers), map[string]string{"cy": slot})
-	same(t, "time to live", f.do("PTTL", f.admit.Buyers), any(int64(-1)))
+	same(t, "sale", f.hash(f.saleKeys.Sale), want)
+	same(t, "buyers", f.hash(f.saleKeys.Buyers), map[string]string{"cy": slot})
+	same(t, "time to live", f.do("PTTL", f.saleKeys.Buyers), any(int64(-1)))
 	install(1, lua.InstallIncomplete) // a lost reply: the staged slots are used up
-	same(t, "sale after that", f.hash(f.admit.Sale), want)
+	same(t, "sale after that", f.hash(f.saleKeys.Sale), want)
 
 	install(0, lua.InstallInstalled)
-	same(t, "nobody left", len(f.hash(f.admit.Buyers)), 0)
+	same(t, "buyers left", len(f.hash(f.saleKeys.Buyers)), 0)
 }
 
 func TestVerifyRefusesBadArguments(t *testing.T) {
@@ -199,31 +201,24 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 				t.Errorf("token %q is accepted", token)
 			}
 		}
-		if err := f.run("verify.lua", []string{f.admit.Trusted, f.verify().Installation}, "jump", "one", "ours"); !redis.HasErrorPrefix(err, "BADCALL") {
-			t.Errorf("an unknown step: got %v", err)
-		}
+		f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "jump", "one", "ours")
 		bad := f.openSale(1)
 		bad.State = "open"
 		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.Staged{}, bad, lua.Counters{}); err == nil {
 			t.Error("an unknown state is accepted")
 		}
-		if err := f.run("install.lua", []string{"a", "b", "c", "d"}, "one"); !redis.HasErrorPrefix(err, "BADCALL") {
-			t.Errorf("one argument: got %v", err)
-		}
-		if err := f.run("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", ""); !redis.HasErrorPrefix(err, "BADCALL") {
-			t.Errorf("an unknown mode: got %v", err)
-		}
+		f.badCall("install.lua", []string{"a", "b", "c", "d"}, "one")
+		f.badCall("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", "")
 	})
-	f.spoilt(f.admit.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
+	f.spoilt(f.saleKeys.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
 	spoiltOwner := f.verify()
-	spoiltOwner.Installation = f.admit.Sale + "-owner"
+	spoiltOwner.Installation = f.saleKeys.Sale + "-owner"
 	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.Look(f.ctx, f.rdb, spoiltOwner); return err })
-	if err := f.run("verify.lua", []string{f.admit.Trusted, f.verify().Installation}, "begin", "one", "-"); !redis.HasErrorPrefix(err, "BADCALL") {
-		t.Errorf("begin without an id: got %v", err)
-	}
+	f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "begin", "one", "-")
 }
 
-// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin makes a partition anybody's.
+// TestAForeignVerificationChangesNothing: no step of another installation is taken, and only begin takes a partition
+// without owner.
 func TestAForeignVerificationChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	theirs := f.verify()
@@ -238,7 +233,7 @@ func TestAForeignVerificationChangesNothing(t *testing.T) {
 	}
 	same(t, "its owner's look", f.look(), lua.Trusted)
 	f.do("DEL", theirs.Installation)
-	same(t, "look at what nobody owns", f.look(), lua.Untrusted)
+	same(t, "look at a partition without owner", f.look(), lua.Untrusted)
 	for _, step := range []verifyStep{lua.Reopen, lua.FinishVerify} {
 		if _, err := step(f.ctx, f.rdb, theirs, "test"); err != nil {
 			t.Fatal(err)

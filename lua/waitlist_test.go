@@ -3,11 +3,7 @@ package lua_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,7 +12,7 @@ import (
 
 func (f *fixture) join(r lua.AdmitRequest) lua.JoinReply {
 	f.Helper()
-	reply, err := lua.Join(f.ctx, f.rdb, f.admit, r)
+	reply, err := lua.Join(f.ctx, f.rdb, f.saleKeys, r)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -37,7 +33,7 @@ func (f *fixture) joins(n int, user string, quantity int, position int64) lua.Pl
 
 func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 	f.Helper()
-	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, user, orderID(n))
+	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, user, orderID(n))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -47,7 +43,7 @@ func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 // giveBack releases a buyer's order and returns what was handed over.
 func (f *fixture) giveBack(user string, n int) lua.HandedOver {
 	f.Helper()
-	released, handed, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: orderID(n)}})
+	released, handed, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: orderID(n)}})
 	if err != nil || !released[0] {
 		f.Fatalf("release of %s: got %v, %v", user, released, err)
 	}
@@ -56,14 +52,14 @@ func (f *fixture) giveBack(user string, n int) lua.HandedOver {
 
 func (f *fixture) handOver() lua.HandedOver {
 	f.Helper()
-	handed, err := lua.HandOver(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty)
+	handed, err := lua.HandOver(f.ctx, f.rdb, f.saleKeys, saleID, plenty)
 	if err != nil {
 		f.Fatal(err)
 	}
 	return handed
 }
 
-// soldOut is a sale of so many units, all of them sold to "first-1" and so on.
+// soldOut is a sale whose units are all sold to "first-1" and so on.
 func (f *fixture) soldOut(units int) lua.SaleFields {
 	f.Helper()
 	sale := f.load(f.openSale(int64(units)))
@@ -73,13 +69,13 @@ func (f *fixture) soldOut(units int) lua.SaleFields {
 	return sale
 }
 
-func TestAReleasedUnitGoesToWhoWaitsLongest(t *testing.T) {
+func TestAReleasedUnitGoesToTheLongestWaiting(t *testing.T) {
 	f := newFixture(t)
 	sale := f.soldOut(2)
 	ann := f.joins(11, "ann", 1, 1)
 	f.joins(12, "bob", 1, 2)
 	f.unchanged("joining again", func() {
-		same(t, "ann's place", f.joins(13, "ann", 1, 1), ann)
+		same(t, "ann's entry", f.joins(13, "ann", 1, 1), ann)
 	})
 	before := f.nowMS()
 	same(t, "handed over", f.giveBack("first-1", 1), lua.HandedOver{Orders: []string{orderID(11)}})
@@ -93,14 +89,14 @@ func TestAReleasedUnitGoesToWhoWaitsLongest(t *testing.T) {
 	want := saleHash(sale, 3, 1)
 	want["stock"], want["tickets"], want["waiting"] = "0", "2", "1"
 	same(t, "sale", s.Sale, want)
-	same(t, "who waits", s.Waitlist, []string{"bob"})
+	same(t, "waitlist", s.Waitlist, []string{"bob"})
 	same(t, "ann orders", f.mustAdmit(request(14, "ann")).Outcomes[0].Code, lua.AdmitAlreadyOrdered)
 	same(t, "ann joins", f.join(request(15, "ann")).Code, lua.JoinAlreadyOrdered)
 	same(t, "handed over", f.giveBack("ann", 11), lua.HandedOver{Orders: []string{orderID(12)}})
-	same(t, "ann's next place", f.joins(16, "ann", 1, 1).Ticket, int64(3))
+	same(t, "ann's next entry", f.joins(16, "ann", 1, 1).Ticket, int64(3))
 }
 
-// Whoever wants more than is free keeps the others waiting, newcomers too, until he has it or leaves.
+// A buyer who wants more than is free keeps the others waiting, newcomers too, until that buyer is served or leaves.
 func TestNobodyIsOvertaken(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(3)
@@ -119,7 +115,7 @@ func TestNobodyIsOvertaken(t *testing.T) {
 	same(t, "a newcomer", codes(f.mustAdmit(request(21, "eve"))), []lua.AdmitCode{lua.AdmitAccepted})
 }
 
-func TestLeavingNamesOneStay(t *testing.T) {
+func TestLeavingNamesOneEntry(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(1)
 	f.joins(11, "ann", 1, 1)
@@ -130,7 +126,7 @@ func TestLeavingNamesOneStay(t *testing.T) {
 	f.joins(13, "ann", 1, 1)
 	code, _ = f.leave("ann", 11) // a late retry
 	same(t, "the retry", code, lua.LeaveAbsent)
-	same(t, "who waits", f.state().Waitlist, []string{"ann"})
+	same(t, "waitlist", f.state().Waitlist, []string{"ann"})
 	f.giveBack("first-1", 1)
 	f.unchanged("a leave that comes too late", func() {
 		code, _ = f.leave("ann", 13)
@@ -140,7 +136,7 @@ func TestLeavingNamesOneStay(t *testing.T) {
 	same(t, "the retry, later", code, lua.LeaveAbsent)
 }
 
-func TestWhoMayWait(t *testing.T) {
+func TestJoinCodes(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(2)
 	sale.Waitlist = 1
@@ -160,26 +156,26 @@ func TestWhoMayWait(t *testing.T) {
 	same(t, "another quantity", f.join(one).Code, lua.JoinAlreadyWaiting)
 	f.leave("ann", 4)
 	for state, want := range map[string]lua.JoinCode{"paused": lua.JoinPaused, "closed": lua.JoinClosed} {
-		f.do("HSET", f.admit.Sale, "state", state)
+		f.do("HSET", f.saleKeys.Sale, "state", state)
 		same(t, state, f.join(pair).Code, want)
 	}
-	f.do("HSET", f.admit.Sale, "state", "active", "closes_ms", f.nowMS()-1)
+	f.do("HSET", f.saleKeys.Sale, "state", "active", "closes_ms", f.nowMS()-1)
 	same(t, "over", f.join(pair).Code, lua.JoinClosed)
-	f.do("HSET", f.admit.Sale, "closes_ms", int64(1)<<50, "opens_ms", int64(1)<<49)
+	f.do("HSET", f.saleKeys.Sale, "closes_ms", int64(1)<<50, "opens_ms", int64(1)<<49)
 	same(t, "not open", f.join(pair).Code, lua.JoinNotOpen)
-	f.do("HSET", f.admit.Sale, "waitlist", 0)
+	f.do("HSET", f.saleKeys.Sale, "waitlist", 0)
 	same(t, "no waitlist", f.join(pair).Code, lua.JoinNoWaitlist)
-	f.do("HDEL", f.admit.Sale, "waitlist", "tickets", "waiting") // as an earlier build loaded it
+	f.do("HDEL", f.saleKeys.Sale, "waitlist", "tickets", "waiting") // as an earlier build loaded it
 	same(t, "an earlier build's sale", f.join(pair).Code, lua.JoinNoWaitlist)
 	f.giveBack("bob", 3)
-	f.do("DEL", f.admit.Sale)
+	f.do("DEL", f.saleKeys.Sale)
 	same(t, "no sale", f.join(pair).Code, lua.JoinNotLoaded)
-	f.do("DEL", f.admit.Trusted)
+	f.do("DEL", f.saleKeys.Trusted)
 	same(t, "not verified", f.join(pair).Code, lua.JoinUntrusted)
-	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "ann", orderID(4)); !errors.Is(err, lua.ErrUntrusted) {
+	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(4)); !errors.Is(err, lua.ErrUntrusted) {
 		t.Errorf("leave: got %v", err)
 	}
-	if _, err := lua.HandOver(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty); !errors.Is(err, lua.ErrUntrusted) {
+	if _, err := lua.HandOver(f.ctx, f.rdb, f.saleKeys, saleID, plenty); !errors.Is(err, lua.ErrUntrusted) {
 		t.Errorf("hand over: got %v", err)
 	}
 }
@@ -206,7 +202,7 @@ func TestNothingIsHandedOverWhileTheSaleIsShut(t *testing.T) {
 		same(t, name+": released", f.giveBack(fmt.Sprint("first-", n), n), lua.HandedOver{})
 		same(t, name+": asked", f.handOver(), lua.HandedOver{})
 		open.Version = int64(2*n + 1)
-		result, handed, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, open)
+		result, handed, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, open)
 		if err != nil || result != lua.AdjustAdjusted {
 			t.Fatalf("%s: open again: %s, %v", name, result, err)
 		}
@@ -217,13 +213,13 @@ func TestNothingIsHandedOverWhileTheSaleIsShut(t *testing.T) {
 // One call does a bounded piece of the work and says that there is more.
 func TestARestockIsHandedOverInPieces(t *testing.T) {
 	f := newFixture(t)
-	const people = lua.MaxHandOver + 50
+	const buyers = lua.MaxHandOver + 50
 	sale := f.soldOut(1)
-	for n := range people {
+	for n := range buyers {
 		f.joins(1000+n, fmt.Sprint("waits-", n), 1, int64(n+1))
 	}
-	sale.Total, sale.Version = people+20, 2
-	_, handed, err := lua.Adjust(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, sale)
+	sale.Total, sale.Version = buyers+20, 2
+	_, handed, err := lua.Adjust(f.ctx, f.rdb, f.saleKeys, saleID, plenty, sale)
 	if err != nil || len(handed.Orders) != lua.MaxHandOver || !handed.More() {
 		t.Fatalf("restock: %d, %t, %v", len(handed.Orders), handed.More(), err)
 	}
@@ -236,7 +232,7 @@ func TestARestockIsHandedOverInPieces(t *testing.T) {
 		same(t, "in turn", order, orderID(1000+n))
 	}
 	same(t, "a newcomer then", codes(f.mustAdmit(request(1, "dan"))), []lua.AdmitCode{lua.AdmitAccepted})
-	f.do("DEL", f.admit.Trusted)
+	f.do("DEL", f.saleKeys.Trusted)
 	sale.Total, sale.Version = sale.Total+1, 3
 	same(t, "restock of what is not verified", f.mustAdjust(sale), lua.AdjustAdjusted)
 }
@@ -248,7 +244,7 @@ func TestAFullBacklogHandsNothingOver(t *testing.T) {
 	f.joins(11, "ann", 1, 1)
 	f.joins(12, "bob", 1, 2)
 	items := []lua.ReleaseItem{{UserID: "first-1", OrderID: orderID(1)}, {UserID: "first-2", OrderID: orderID(2)}}
-	_, handed, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, 3, items)
+	_, handed, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, 3, items)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,40 +252,40 @@ func TestAFullBacklogHandsNothingOver(t *testing.T) {
 	same(t, "room again", f.handOver(), lua.HandedOver{Orders: []string{orderID(12)}})
 }
 
-// What can't be true of a person takes him off the list, and is told; it keeps nobody from being served.
-func TestWhoIsOutOfOrderIsDropped(t *testing.T) {
+// A buyer whose entry or slot can't be right is taken off the waitlist and reported; the others are served.
+func TestAnInvalidEntryIsDropped(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(1)
 	for i, user := range []string{"ann", "bob", "cy", "dan"} {
 		f.joins(11+i, user, 1, int64(i+1))
 	}
-	f.do("HSET", f.admit.Waiting, "ann", "what no script writes")
-	f.do("HDEL", f.admit.Waiting, "bob")
-	f.do("HSET", f.admit.Buyers, "cy", slotText(slotOf(request(30, "cy"), 1, 1)))
-	if _, err := lua.Join(f.ctx, f.rdb, f.admit, request(20, "ann")); !redis.HasErrorPrefix(err, "BADENTRY") {
+	f.do("HSET", f.saleKeys.Waiting, "ann", "what no script writes")
+	f.do("HDEL", f.saleKeys.Waiting, "bob")
+	f.do("HSET", f.saleKeys.Buyers, "cy", slotText(slotOf(request(30, "cy"), 1, 1)))
+	if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(20, "ann")); !redis.HasErrorPrefix(err, "BADENTRY") {
 		t.Errorf("join of ann: got %v", err)
 	}
 	same(t, "handed over", f.giveBack("first-1", 1), lua.HandedOver{Orders: []string{orderID(14)}, Dropped: []string{"ann", "bob", "cy"}})
-	same(t, "people", f.state().Sale["waiting"], "0")
-	same(t, "entries", len(f.hash(f.admit.Waiting)), 0)
+	same(t, "waiting", f.state().Sale["waiting"], "0")
+	same(t, "entries", len(f.hash(f.saleKeys.Waiting)), 0)
 }
 
-// A lost accept of a buyer who waits goes before the list, and ends the stay.
+// A lost accept of a buyer who waits goes before the waitlist, and ends the entry.
 func TestALostAcceptGoesBeforeTheList(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(3)
 	f.joins(11, "ann", 2, 1)
 	f.joins(12, "bob", 1, 2)
 	f.giveBack("first-1", 1)
-	reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.admit, saleID, []lua.AdmitRequest{request(12, "bob")})
+	reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(12, "bob")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "admit again", codes(reply), []lua.AdmitCode{lua.AdmitAccepted})
+	same(t, "resubmit", codes(reply), []lua.AdmitCode{lua.AdmitAccepted})
 	s := f.state()
-	same(t, "who waits", s.Waitlist, []string{"ann"})
+	same(t, "waitlist", s.Waitlist, []string{"ann"})
 	same(t, "entries", len(s.Waiting), 1)
-	same(t, "people", s.Sale["waiting"], "1")
+	same(t, "waiting", s.Sale["waiting"], "1")
 }
 
 func TestInstallReplacesTheWaitlist(t *testing.T) {
@@ -297,35 +293,35 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 	sale := f.soldOut(1)
 	f.joins(11, "ann", 1, 1)
 	keys := f.installKeys()
-	place := lua.Place{OrderID: orderID(21), Quantity: 2, Number: 5, JoinedMS: 77, Ticket: 8, KeyHash: "k", PayloadHash: "p"}
+	entry := lua.Place{OrderID: orderID(21), Quantity: 2, Number: 5, JoinedMS: 77, Ticket: 8, KeyHash: "k", PayloadHash: "p"}
 	f.do("ZADD", keys.StagedWaitlist, 8, "bob")
-	f.do("HSET", keys.StagedWaiting, "bob", place.String())
+	f.do("HSET", keys.StagedWaiting, "bob", entry.String())
 	f.do("PEXPIRE", keys.StagedWaitlist, 60_000)
 	f.do("PEXPIRE", keys.StagedWaiting, 60_000)
 	f.step(lua.BeginVerify, "one", lua.Verifying)
 	sale.Stock = 1
-	install := func(people int) lua.InstallResult {
-		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.Staged{People: people}, sale, lua.Counters{Accepted: 1, Tickets: 9})
+	install := func(entries int) lua.InstallResult {
+		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.Staged{People: entries}, sale, lua.Counters{Accepted: 1, Tickets: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got
 	}
-	f.unchanged("other people", func() {
+	f.unchanged("other entries", func() {
 		same(t, "none", install(0), lua.InstallIncomplete)
 		same(t, "two", install(2), lua.InstallIncomplete)
 	})
 	same(t, "install", install(1), lua.InstallInstalled)
-	for _, key := range []string{f.admit.Waitlist, f.admit.Waiting} {
+	for _, key := range []string{f.saleKeys.Waitlist, f.saleKeys.Waiting} {
 		same(t, "time to live", f.do("PTTL", key), any(int64(-1)))
 	}
 	want := saleHash(sale, 1, 0)
 	want["tickets"], want["waiting"] = "9", "1"
 	s := f.state()
 	same(t, "sale", s.Sale, want)
-	same(t, "who waits", s.Waitlist, []string{"bob"})
+	same(t, "waitlist", s.Waitlist, []string{"bob"})
 	got, err := lua.ParsePlace(s.Waiting["bob"])
-	if err != nil || got != place {
+	if err != nil || got != entry {
 		t.Errorf("bob waits for %+v, %v", got, err)
 	}
 	f.trust()
@@ -336,14 +332,14 @@ func TestWaitlistKeysOfAnotherTypeChangeNothing(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(2)
 	f.joins(11, "ann", 1, 1)
-	for _, key := range []string{f.admit.Sale, f.admit.Buyers, f.admit.Waiting} {
-		f.spoilt(key, func() error { _, err := lua.Join(f.ctx, f.rdb, f.admit, request(12, "bob")); return err })
+	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Waiting} {
+		f.spoilt(key, func() error { _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); return err })
 		f.spoilt(key, func() error {
-			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "ann", orderID(11))
+			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(11))
 			return err
 		})
 		f.spoilt(key, func() error {
-			_, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, []lua.ReleaseItem{{UserID: "first-1", OrderID: orderID(1)}})
+			_, err := release(f, "first-1", orderID(1))
 			return err
 		})
 	}
@@ -353,142 +349,28 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 	f := newFixture(t)
 	f.soldOut(1)
 	f.joins(11, "ann", 1, 1)
-	five, six := []string{f.admit.Sale, "b", "c", "d", "e"}, []string{f.admit.Sale, "b", "c", "d", "e", "f"}
+	five, six := []string{f.saleKeys.Sale, "b", "c", "d", "e"}, []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}
 	f.unchanged("bad arguments", func() {
 		for _, args := range [][]any{{}, {orderID(1), 1, "ann", 1, "-"}, {orderID(1), 1, "ann", 0, "-", "-"}, {orderID(1), 1, "ann", "x", "-", "-"}, {orderID(1), 1, "ann", "1.5", "-", "-"}} {
-			if err := f.run("join.lua", five, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("join %v: got %v", args, err)
-			}
+			f.badCall("join.lua", five, args...)
 		}
 		for _, args := range [][]any{{}, {saleID, 1, "ann"}, {saleID, 0, "ann", orderID(1)}, {saleID, "x", "ann", orderID(1)}} {
-			if err := f.run("leave.lua", six, args...); !redis.HasErrorPrefix(err, "BADCALL") {
-				t.Errorf("leave %v: got %v", args, err)
-			}
+			f.badCall("leave.lua", six, args...)
 		}
-		if _, err := lua.Join(f.ctx, f.rdb, f.admit, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
+		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
 			t.Error("an order id with a space is accepted")
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "", orderID(1)); err == nil {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "", orderID(1)); err == nil {
 			t.Error("no user is accepted")
 		}
 	})
-	f.do("HSET", f.admit.Sale, "stock", "x")
+	f.do("HSET", f.saleKeys.Sale, "stock", "x")
 	f.unchanged("a sale without a stock", func() {
-		if _, err := lua.Join(f.ctx, f.rdb, f.admit, request(12, "bob")); !redis.HasErrorPrefix(err, "BADSALE") {
+		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("join: got %v", err)
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, "ann", orderID(11)); !redis.HasErrorPrefix(err, "BADSALE") {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(11)); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("leave: got %v", err)
 		}
 	})
-}
-
-// TestWaitlistIsFairUnderLoad: buyers join, leave and order, orders end, units are added, all at once and from many sides.
-// The orders made for those who waited come in the order of their tickets, without one inversion; whoever was told that he
-// has left gets none; nothing is lost or sold twice.
-func TestWaitlistIsFairUnderLoad(t *testing.T) {
-	f := newFixture(t)
-	const units, people, sides = 30, 400, 6
-	sale := f.openSale(units)
-	sale.MaxQuantity, sale.Waitlist = 3, people
-	f.load(sale)
-	for n := range units {
-		f.mustAdmit(request(n+1, fmt.Sprint("first-", n+1)))
-	}
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	var mu sync.Mutex
-	ticket, left := map[string]int64{}, map[string]bool{} // by order id
-	var sidesDone sync.WaitGroup
-	for side := range sides {
-		random := rand.New(rand.NewPCG(uint64(seed), uint64(side)))
-		sidesDone.Go(func() {
-			for n := side; n < people; n += sides {
-				user, r := fmt.Sprint("waits-", n), request(10_000+n, fmt.Sprint("waits-", n))
-				r.Quantity = 1 + random.IntN(3)
-				reply, err := lua.Join(f.ctx, f.rdb, f.admit, r)
-				if err != nil || reply.Code != lua.JoinJoined && reply.Code != lua.JoinAvailable {
-					t.Errorf("join: %+v, %v", reply, err)
-					return
-				}
-				mu.Lock()
-				ticket[r.OrderID] = reply.Place.Ticket
-				mu.Unlock()
-				if random.IntN(4) == 0 {
-					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, user, r.OrderID)
-					if err != nil {
-						t.Errorf("leave: %v", err)
-					}
-					mu.Lock()
-					left[r.OrderID] = code == lua.LeaveLeft
-					mu.Unlock()
-				}
-				if random.IntN(2) == 0 {
-					f.endSome(random)
-				}
-				if _, err := lua.Admit(f.ctx, f.rdb, f.admit, saleID, plenty, []lua.AdmitRequest{request(50_000+n, fmt.Sprint("new-", n))}); err != nil {
-					t.Errorf("admit: %v", err)
-				}
-			}
-		})
-	}
-	sidesDone.Wait()
-	for f.state().Sale["waiting"] != "0" {
-		f.endSome(rand.New(rand.NewPCG(uint64(seed), 99)))
-	}
-	s := f.state()
-	var last, served int64
-	inversions := 0
-	for _, e := range s.Events {
-		n, waited := ticket[e["o"]]
-		if left[e["o"]] {
-			t.Errorf("%s has left and got an order", e["u"])
-		}
-		if !waited || n == 0 {
-			continue
-		}
-		served++
-		if n < last {
-			inversions++
-		}
-		last = max(last, n)
-	}
-	held := number(s.Sale["stock"])
-	for _, text := range s.Buyers {
-		slot, err := lua.ParseSlot(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held += int64(slot.Quantity)
-	}
-	if inversions != 0 || held != units || number(s.Sale["stock"]) < 0 || served < people/4 {
-		t.Errorf("%d served, %d inversions, %d units accounted for of %d", served, inversions, held, units)
-	}
-	t.Logf("%d served, %d inversions", served, inversions)
-}
-
-// endSome releases the orders of some buyers, one call for all.
-func (f *fixture) endSome(random *rand.Rand) {
-	f.Helper()
-	buyers := f.hash(f.admit.Buyers)
-	users := make([]string, 0, len(buyers))
-	for user := range buyers {
-		users = append(users, user)
-	}
-	slices.Sort(users)
-	random.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
-	var items []lua.ReleaseItem
-	for _, user := range users[:min(len(users), 1+random.IntN(2))] {
-		slot, err := lua.ParseSlot(buyers[user])
-		if err != nil {
-			f.Fatal(err)
-		}
-		items = append(items, lua.ReleaseItem{UserID: user, OrderID: slot.OrderID})
-	}
-	if len(items) == 0 {
-		return
-	}
-	if _, _, err := lua.Release(f.ctx, f.rdb, f.releaseKeys(), saleID, plenty, items); err != nil {
-		f.Error(err)
-	}
 }

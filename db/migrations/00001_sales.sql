@@ -12,7 +12,7 @@ create table installation (
     constraint installation_partitions_bounds check (partitions between 1 and 64)
 );
 
--- One item on sale. The limits are those of package pipeline: a test holds them together.
+-- One item on sale. The limits are those of package pipeline: a test compares them.
 --
 -- `sold` is the hot spot of the whole database: every batch of every worker adds to it. Three things keep that cheap.
 -- A batch takes the row's lock once, as its last step but one, and in the order of sale ids. No index contains `sold`,

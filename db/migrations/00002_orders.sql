@@ -41,7 +41,7 @@ create table orders (
     )
 );
 
--- One live order per buyer and sale (I3). Insertion relies on it, and so does a buyer's look at the own order.
+-- One live order per buyer and sale (I3). Insertion relies on it, and so does the lookup of a buyer's own order.
 create unique index orders_live_buyer_key on orders (sale_id, user_id)
     where status in ('awaiting_payment', 'confirmed', 'paid');
 

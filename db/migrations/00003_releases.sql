@@ -1,11 +1,11 @@
 -- +goose Up
 
--- The outbox of stock and slots to give back to Redis. A row is written in the transaction that ends an order, so that no
--- crash can lose it, and is marked applied after Redis has done it; between the two it may be done again, which changes
--- nothing there.
+-- The outbox of stock and slots to give back to Redis. A row is written in the transaction that ends an order, so that
+-- no crash can lose it, and is marked applied after Redis has done it; between the two it may be done again, which
+-- changes nothing there.
 --
--- A release gives back one *admission*, which the sequence names: an order that was admitted twice (Redis lost the first
--- one) owes two of them. No foreign keys, for the reason given at orders.
+-- A release gives back one *admission*, which the sequence names: an order that was admitted twice (Redis lost the
+-- first one) owes two of them. No foreign keys, for the reason given at orders.
 create table releases (
     sale_id    text collate "C" not null,
     order_id   uuid             not null,

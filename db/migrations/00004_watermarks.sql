@@ -1,8 +1,8 @@
 -- +goose Up
 
 -- The highest accept that is persisted, per sale and partition. It is written in the transaction that writes the order,
--- after the sale's row is locked, so that two batches of one sale never meet here. A Redis whose accept counter is behind
--- it has lost accepts. Likewise with the releases that it was seen to apply.
+-- after the sale's row is locked, so that two batches of one sale never wait for each other here. A Redis whose accept
+-- counter is behind it has lost accepts. Likewise with the releases that it is known to have applied.
 create table watermarks (
     sale_id    text collate "C" not null,
     partition  smallint         not null,

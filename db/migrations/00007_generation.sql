@@ -1,7 +1,8 @@
 -- +goose Up
 
--- Counts the verifications of Redis. Events that were fetched before one may have been lost by Redis since: the statement
--- that persists them joins the generation in which they were fetched, and finds nothing to insert once that is over.
+-- Counts the verifications of Redis. Events that were fetched before one may have been lost by Redis since: the
+-- statement that persists them joins the generation in which they were fetched, and finds nothing to insert once that
+-- is over.
 create table generation (
     single boolean not null default true,
     number bigint  not null default 1,
@@ -13,9 +14,9 @@ create table generation (
 
 insert into generation default values;
 
--- Who joins keeps the next generation from beginning until the transaction ends. An advisory lock, because its queue is
--- fair: a row that is locked FOR KEY SHARE by one worker after the other would never be free for an update. The function
--- is volatile so that it reads the number after it waited, and not as it was when the statement began.
+-- A transaction that joins keeps the next generation from beginning until it ends. An advisory lock, because its queue
+-- is fair: a row that is locked FOR KEY SHARE by one worker after the other would never be free for an update. The
+-- function is volatile so that it reads the number after it waited, and not as it was when the statement began.
 -- +goose StatementBegin
 create function join_generation() returns bigint language plpgsql volatile as $$
 begin

@@ -3,8 +3,8 @@
 -- How often the status changed, the first one included: what a reader has seen of an order is older or newer by it.
 alter table orders add column version smallint not null default 1;
 
--- The last line behind every conditional update: an order changes its status only along pipeline.Transitions (a test holds
--- the two together), whoever writes. The new version is counted here, so that no update can forget it.
+-- The last line behind every conditional update: an order changes its status only along pipeline.Transitions (a test
+-- compares the two), whatever program writes. The new version is counted here, so that no update can forget it.
 -- +goose StatementBegin
 create function check_order_transition() returns trigger language plpgsql as $$
 begin
@@ -25,5 +25,6 @@ $$;
 create trigger orders_transition before update on orders
     for each row when (old.status is distinct from new.status) execute function check_order_transition();
 
--- A paid order tells when and by what.
-alter table orders add constraint orders_paid_set check (status <> 'paid' or (paid_at is not null and payment_id is not null));
+-- A paid order has the time and the payment.
+alter table orders add constraint orders_paid_set
+    check (status <> 'paid' or (paid_at is not null and payment_id is not null));

@@ -1,24 +1,24 @@
 -- +goose Up
 
 -- Where events are delivered to: at most webhook.MaxEndpoints rows. Each delivery moves a cursor here, so half of every
--- page is left free, and no index holds what moves.
+-- page is left free, and no index contains what moves.
 create table endpoints (
     id              bigint      not null generated always as identity,
     url             text        not null,
     secret          text        not null, -- whsec_…: signing needs it as it is
     types           text[]      not null default '{}', -- of the events it gets; empty: all
     created_at      timestamptz not null default now(),
-    disabled_at     timestamptz,                       -- by an operator, by the receiver (410), or after a day of failures
+    disabled_at     timestamptz,                       -- by an operator, the receiver (410), or a day of failures
     disabled_reason text        not null default '',
     -- All positions up to here are delivered, or not wanted.
     cursor          bigint      not null,
-    failing_since   timestamptz,                       -- of the first failure in a row; null: the last delivery went well
+    failing_since   timestamptz,                       -- of the first failure in a row; null: no failure since
     attempts        integer     not null default 0,    -- failures in a row
     next_attempt_at timestamptz not null default now(),
     last_error      text        not null default '',
     delivered_at    timestamptz,                       -- of the last delivery
     missed          bigint      not null default 0,    -- events that were too old to be kept before they were delivered
-    -- Who delivers now. It saves double deliveries; order does not rest on it.
+    -- The delivery that runs now. It avoids double deliveries; their order does not depend on it.
     lease           uuid,
     leased_until    timestamptz,
 
@@ -34,10 +34,10 @@ create table endpoints (
     constraint endpoints_lease_set check ((lease is null) = (leased_until is null))
 ) with (fillfactor = 50);
 
--- Events for others, written by the triggers below in the transaction of the change itself: no change without its event,
--- no event without its change, whoever writes. Nothing is written while nobody is registered.
+-- Events for others, written by the triggers below in the transaction of the change itself: no change without its
+-- event, no event without its change, whatever program writes. Nothing is written while no endpoint is registered.
 --
--- Ids tell nothing about the order in which transactions commit: a reader that has seen id 7 may meet id 6 later. So a
+-- Ids do not follow the order in which transactions commit: a reader that has seen id 7 may meet id 6 later. So a
 -- position is given to each event once it is visible (sequence_outbox), and readers go by positions alone.
 create table outbox (
     id         bigint      not null generated always as identity,
@@ -62,11 +62,13 @@ create index outbox_unsequenced_idx on outbox (id) where position is null;
 
 create sequence outbox_positions as bigint owned by outbox.position;
 
--- Gives positions to up to at_most visible events, and returns how many got one. One run at a time, and the next one sees
--- what the one before it committed, so that a position becomes visible only after all lower ones: readers skip nothing.
+-- Gives positions to up to at_most visible events, and returns how many got one. One run at a time, and the next one
+-- sees what the one before it committed, so that a position becomes visible only after all lower ones: readers skip
+-- nothing.
 --
--- Of one order, an event is visible only once all earlier ones are (they were committed before the row could change again),
--- and has a greater id than they (the sequence of ids hands each out after theirs). So positions keep their order.
+-- Of one order, an event is visible only once all earlier ones are (they were committed before the row could change
+-- again), and has a greater id than they (the sequence of ids hands each out after theirs). So positions keep their
+-- order.
 --
 -- The function is volatile: each statement in it sees what was committed until then, and not only until the call.
 -- +goose StatementBegin
@@ -96,7 +98,7 @@ create function event_time(at timestamptz) returns text language sql stable as $
     select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 $$;
 
--- An order as the status call shows it to its buyer (a test holds the two together), with the buyer and the version.
+-- An order as the status call shows it to its buyer (a test compares the two), with the buyer and the version.
 create function event_data(o orders) returns jsonb language sql stable as $$
     select jsonb_strip_nulls(jsonb_build_object(
         'order_id', o.id, 'order_number', coalesce(o.number, 0)::text, 'sale_id', o.sale_id, 'user_id', o.user_id,
@@ -105,9 +107,9 @@ create function event_data(o orders) returns jsonb language sql stable as $$
         'pay_by', event_time(o.pay_by), 'paid_at', event_time(o.paid_at), 'closed_at', event_time(o.closed_at)))
 $$;
 
--- Once per statement, not per row: persisting is the hottest statement there is, and with nobody registered all it pays is
--- the look at a table of a page. An order that awaits payment is no event yet. A disabled endpoint counts as registered:
--- once it is enabled again it goes on where it stopped.
+-- Once per statement, not per row: persisting is the hottest statement there is, and with no endpoint registered its
+-- only cost is a lookup in a table of one page. An order that awaits payment is no event yet. A disabled endpoint
+-- counts as registered: once it is enabled again it goes on where it stopped.
 -- +goose StatementBegin
 create function announce_new_orders() returns trigger language plpgsql as $$
 begin
@@ -155,9 +157,10 @@ create trigger orders_announce_new after insert on orders
     referencing new table as new_orders for each statement execute function announce_new_orders();
 
 create trigger orders_announce_changed after update on orders
-    referencing old table as old_orders new table as new_orders for each statement execute function announce_changed_orders();
+    referencing old table as old_orders new table as new_orders
+    for each statement execute function announce_changed_orders();
 
--- Per row: the condition is checked without a call, and hardly ever true. Units that come back and are sold again sell the
--- sale out again.
+-- Per row: the condition is checked without a call, and hardly ever true. Units that come back and are sold again sell
+-- the sale out again.
 create trigger sales_announce_sold_out after update on sales
     for each row when (new.sold = new.total and old.sold < old.total) execute function announce_sold_out();

@@ -1,17 +1,18 @@
 -- +goose Up
 
--- The most people that may wait for units of a sale once it is sold out; 0: it has no waitlist. The limit is
+-- The most buyers that may wait for units of a sale once it is sold out; 0: it has no waitlist. The limit is
 -- pipeline.MaxWaitlist.
 alter table sales
     add column waitlist integer not null default 0,
     add constraint sales_waitlist_bounds check (waitlist between 0 and 1000000);
 
--- Who waits, or waited. Redis decides and serves; this is what a buyer was told, and what the list is made of again when
--- Redis has lost it. A row is a stay in the list. It has ended where left_at is set, or where orders has a row of this id:
--- the order that was made when the person's turn came. So nothing is written here when a unit is handed over.
+-- The buyers who wait, or waited. Redis decides and serves; these are the answers that buyers got, from which the list
+-- is rebuilt when Redis has lost it. A row is one entry in the list. It has ended where left_at is set, or where orders
+-- has a row of this id: the order that was made when the buyer's turn came. So nothing is written here when a unit is
+-- handed over.
 --
--- Every join and every leave takes a ticket from one counter of the sale on its partition: a Redis that counts fewer than
--- the highest here has lost some of them. No foreign keys, for the reason given at orders.
+-- Every join and every leave takes a ticket from one counter of the sale on its partition: a Redis that counts fewer
+-- than the highest here has lost some of them. No foreign keys, for the reason given at orders.
 create table waitlist (
     sale_id      text collate "C" not null,
     order_id     uuid             not null, -- of the order that will be made
@@ -36,8 +37,8 @@ create table waitlist (
     constraint waitlist_left_set check ((left_at is null) = (left_ticket is null))
 );
 
--- A buyer's latest stay.
+-- A buyer's latest entry.
 create index waitlist_buyer_idx on waitlist (sale_id, user_id, ticket desc);
 
--- The highest ticket of a leave; waitlist_ticket_key tells that of a join.
+-- The highest ticket of a leave; waitlist_ticket_key has that of a join.
 create index waitlist_left_idx on waitlist (sale_id, partition, left_ticket) where left_ticket is not null;

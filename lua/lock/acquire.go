@@ -19,29 +19,32 @@ var acquireScript = redis.NewScript(acquireSource)
 // Keys are where a lock lies: itself and its queue, in one hash slot.
 type Keys struct{ Lock, Queue string }
 
-// Caller is who asks for a lock, and how. Owner and Hold are words without spaces; Hold is unique to one entry.
+// Caller is a request for a lock. Owner and Hold are words without spaces; Hold is unique to one entry.
 type Caller struct {
 	Owner, Hold string
-	Channel     string // where to wake it; empty: it does not wait. A word without spaces
-	Again       bool   // it may stand in the queue already
+	Channel     string // where to wake the caller; empty: it does not wait. A word without spaces
+	Again       bool   // it may be in the queue already
 	Cluster     bool   // the server is a node of a cluster
 }
 
-// name is how the scripts know the caller. Most own what they hold themselves.
+// name identifies the caller in the scripts.
 func (c *Caller) name() string { return c.Owner + " " + c.Hold }
 
-// Waiting is what a busy lock answers.
+// Waiting is the reply of a script that takes a lock, or joins its queue.
 type Waiting struct {
-	Fence int64         // of the lock that is ours; 0: somebody else has it
+	Fence int64         // of the lock that the caller holds now; 0: another caller holds it
 	Queue int64         // how many wait, the caller included; 0: it does not wait
-	Left  time.Duration // until a lease ends that is in the way, unless it is renewed
+	Left  time.Duration // until the first lease ends that is in the way, unless it is renewed
 }
 
-// Acquire takes a mutex, enters it again, claims it after a hand-over, or joins its queue, which needs a Channel. The TTL
-// counts in whole milliseconds. With fair, nobody overtakes who waits.
-func Acquire(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller, ttl time.Duration, fair bool) (Waiting, error) {
+// Acquire takes a mutex, enters it again, claims it after a hand-over, or joins its queue, which needs a Channel. The
+// TTL counts in whole milliseconds. With fair, no caller overtakes one that waits.
+func Acquire(
+	ctx context.Context, rdb redis.Scripter, keys Keys, who Caller, ttl time.Duration, fair bool,
+) (got Waiting, err error) {
+	defer named("acquire", &err)
 	if err := who.check(ttl); err != nil {
-		return Waiting{}, fmt.Errorf("acquire: %w", err)
+		return Waiting{}, err
 	}
 	args := []any{who.name(), ttl.Milliseconds(), who.Channel, who.flags(fair)}
 	if who.Channel == "" && args[3] == "" {
@@ -49,13 +52,13 @@ func Acquire(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller, ttl
 	}
 	reply, err := acquireScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue}, args...).Result()
 	if err != nil {
-		return Waiting{}, fmt.Errorf("acquire: %w", err)
+		return Waiting{}, err
 	}
-	return waitingReply("acquire", reply)
+	return waitingReply(reply)
 }
 
-// waitingReply reads a fence, or what is told to one who waits.
-func waitingReply(script string, reply any) (Waiting, error) {
+// waitingReply reads a fence, or what the script returns for a caller that waits.
+func waitingReply(reply any) (Waiting, error) {
 	switch r := reply.(type) {
 	case int64:
 		if r == 0 {
@@ -74,13 +77,10 @@ func waitingReply(script string, reply any) (Waiting, error) {
 			return Waiting{Fence: fence}, nil
 		}
 	}
-	return Waiting{}, fmt.Errorf("%s: unknown reply: %T %.200v", script, reply, reply)
+	return Waiting{}, unknownReply(reply)
 }
 
 func (c Caller) flags(fair bool) string {
-	if !fair && !c.Again && !c.Cluster {
-		return ""
-	}
 	flags := ""
 	if fair {
 		flags += "f"
@@ -96,7 +96,7 @@ func (c Caller) flags(fair bool) string {
 
 func (c Caller) check(ttl time.Duration) error {
 	switch {
-	case c.Owner == "" || c.Hold == "" || strings.Contains(c.Owner, " ") || strings.Contains(c.Hold, " ") || strings.Contains(c.Channel, " "):
+	case c.Owner == "" || c.Hold == "" || strings.Contains(c.Owner+c.Hold+c.Channel, " "):
 		return fmt.Errorf("owner %q, hold %q, channel %q: use words", c.Owner, c.Hold, c.Channel)
 	case ttl < time.Millisecond:
 		return fmt.Errorf("ttl %s: use at least 1ms", ttl)

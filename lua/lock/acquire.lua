@@ -1,27 +1,28 @@
 -- acquire: takes a mutex, enters it once more for the same owner, claims it after a hand-over, or joins its queue.
 --
--- Why atomic: that the lock is free, that nobody is before us, and the fence that tops the last one must all still hold
--- when the lock is taken. That is also why a waiter joins the queue here: between "busy" and "queued" the holder could
--- leave, and would wake nobody.
+-- Why atomic: that the lock is free, that no other caller is before us, and that our fence is above the last one must
+-- all still be true when the lock is taken. That is also why a waiter joins the queue here: between "busy" and "queued"
+-- the holder could leave, and would wake no one.
 --
--- The lock is one string: the fence (16 digits), a mark, the owner, and a hold for each entry of the owner, all separated by
--- single spaces. The mark is " " while it is held, "+" when somebody may wait besides, "-" when the lock is free and only its
--- fence is remembered, until the lease would have ended. Any other string is a lock of another kind and counts as held.
+-- The lock is one string: the fence (16 digits), a mark, the owner, and a hold for each entry of the owner, all
+-- separated by single spaces. The mark is " " while it is held, "+" when others may wait besides, "-" when the lock is
+-- free and only its fence is remembered, until the lease would have ended. Any other string is a lock of another kind
+-- and counts as held.
 --
--- A lock is kept for 1000 ms for the one whom it is handed over to, who then claims it for his whole lease, here or by renewal.
--- A queue in which nobody moves for 180000 ms is gone.
+-- After a hand-over a lock is kept for 1000 ms for the new holder, which then claims it for its whole lease, here or by
+-- renewal. A queue that no waiter calls for 180000 ms is gone.
 --
--- KEYS[1] lock    string, as told above; expires with the lease
--- KEYS[2] queue   sorted set of who waits, "<owner> <hold> <channel>", by the time of arrival in µs
+-- KEYS[1] lock    string, as described above; expires with the lease
+-- KEYS[2] queue   sorted set of waiters, "<owner> <hold> <channel>", by the time of arrival in µs
 --
 -- ARGV[1] who      "<owner> <hold>"; the hold is unique to this entry, so that a retry of the call enters once
 -- ARGV[2] ttl_ms   lease in ms
 -- ARGV[3] channel  where to wake us; empty, or left out with the flags: do not wait
--- ARGV[4] flags    letters: "f" fair, whoever waits goes first even when the lock is free; "a" we may stand in the queue
---                  already; "c" a node of a cluster, which can't tell whether a subscriber lives
+-- ARGV[4] flags    letters: "f" fair, waiters go first even when the lock is free; "a" we may be in the queue already;
+--                  "c" a node of a cluster, which can't see whether a subscriber is alive
 --
--- Returns the fence, a string of 16 digits, when the lock is ours; else 0, or for one who waits an array: how many wait, and in
--- how many ms the holder's lease ends unless it is renewed.
+-- Returns the fence, a string of 16 digits, when the lock is ours; else 0, or for a waiter an array: how many wait, and
+-- in how many ms the holder's lease ends unless it is renewed.
 -- Raises DEEP when the owner has entered some hundreds of times.
 --
 -- Cost: O(1) when it is free and not fair; O(log waiters) to wait; O(entries) to enter again.
@@ -44,8 +45,9 @@ if free then
   while head and head ~= who .. ' ' .. channel do
     redis.call('ZREM', queue, head)
     local first, hold, there = string.match(head, '^(%S+ (%S+)) (%S+)$')
-    local heard = redis.pcall('PUBLISH', there, hold .. ' ' .. fence) -- pcall: a user may not publish; then who waits polls
-    if type(heard) == 'number' and heard > 0 or string.find(flags, 'c', 1, true) then
+    -- pcall: the user may lack the right to publish; then waiters poll
+    local receivers = redis.pcall('PUBLISH', there, hold .. ' ' .. fence)
+    if type(receivers) == 'number' and receivers > 0 or string.find(flags, 'c', 1, true) then
       redis.call('SET', lock, fence .. '+' .. first, 'PX', '1000')
       free = false
       break

@@ -14,17 +14,20 @@ var latchSource string
 
 var latchScript = redis.NewScript(latchSource)
 
-// LatchSpec is what all who use a latch agree on: how many parties it takes, and how long it lives once it is made.
+// LatchSpec is what all callers of a latch agree on: how many parties it takes, and how long it lives once it is made.
 type LatchSpec struct {
 	Count int64
 	Life  time.Duration
 }
 
-// Latch counts a party in, when there is one, and enters who.Hold as waiting, when it has a Channel; with leave, it takes
-// it out again. It returns how many parties are missing.
-func Latch(ctx context.Context, rdb redis.Scripter, keys Keys, spec LatchSpec, party string, who Caller, leave bool) (missing int64, err error) {
+// Latch counts a party in, when there is one, and enters who.Hold as waiting, when it has a Channel; with leave, it
+// takes it out again. It returns how many parties are missing.
+func Latch(
+	ctx context.Context, rdb redis.Scripter, keys Keys, spec LatchSpec, party string, who Caller, leave bool,
+) (missing int64, err error) {
+	defer named("latch", &err)
 	if spec.Count < 1 || spec.Life < time.Millisecond {
-		return 0, fmt.Errorf("latch: count %d, life %s: use at least 1 and 1ms", spec.Count, spec.Life)
+		return 0, fmt.Errorf("count %d, life %s: use at least 1 and 1ms", spec.Count, spec.Life)
 	}
 	hold := who.Hold
 	switch {
@@ -33,13 +36,14 @@ func Latch(ctx context.Context, rdb redis.Scripter, keys Keys, spec LatchSpec, p
 	case leave:
 		hold = "-" + hold
 	}
-	reply, err := latchScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue}, spec.Count, spec.Life.Milliseconds(), party, hold, who.Channel).Result()
+	reply, err := latchScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue},
+		spec.Count, spec.Life.Milliseconds(), party, hold, who.Channel).Result()
 	if err != nil {
-		return 0, fmt.Errorf("latch: %w", err)
+		return 0, err
 	}
 	missing, ok := reply.(int64)
 	if !ok || missing < 0 || missing > spec.Count {
-		return 0, fmt.Errorf("latch: unknown reply: %T %.200v", reply, reply)
+		return 0, unknownReply(reply)
 	}
 	return missing, nil
 }

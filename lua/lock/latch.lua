@@ -1,18 +1,19 @@
--- latch: makes a latch, counts a party in, tells how many are missing, and lets a caller wait.
+-- latch: makes a latch, counts a party in, returns how many are missing, and lets a caller wait.
 --
--- Why atomic: the last party opens the latch and wakes all who wait; one who joins them in between would sleep on. And a
--- latch is made by whoever comes first, once.
+-- Why atomic: the last party opens the latch and wakes all waiters; one that joins them in between would never be
+-- woken. And a latch is made by the first caller, once.
 --
--- The latch is a set of who has arrived, not a number: a party that is counted twice, by a retry, counts once.
+-- The latch is a set of the parties that have arrived, not a number: a party that is counted twice, by a retry, counts
+-- once.
 --
 -- KEYS[1] latch   hash: "count", and one field "p:<party>" for each that has arrived; expires
--- KEYS[2] queue   set of who waits, "<hold> <channel>"; expires with the latch
+-- KEYS[2] queue   set of waiters, "<hold> <channel>"; expires with the latch
 --
 -- ARGV[1] count    parties that it takes
 -- ARGV[2] life_ms  how long the latch lives after it is made, in ms
--- ARGV[3] party    who arrives; empty: nobody
--- ARGV[4] hold     who wants to wait, with channel; empty: nobody. With "-" before it: who leaves
--- ARGV[5] channel  where to wake him
+-- ARGV[3] party    the party that arrives; empty: none
+-- ARGV[4] hold     the waiter that joins, with channel; empty: none. With "-" before it: the waiter that leaves
+-- ARGV[5] channel  where to wake the waiter
 --
 -- Returns how many parties are missing; 0: the latch is open.
 -- Raises DIFFERS when the latch was made for another number of parties; nothing changes.
@@ -36,7 +37,7 @@ if not made and (party ~= '' or hold ~= '') then
 end
 if party ~= '' then
   local arrived = redis.call('HEXISTS', latch, 'p:' .. party) == 1
-  if not arrived and redis.call('HLEN', latch) <= tonumber(count) then -- an open latch needs nobody
+  if not arrived and redis.call('HLEN', latch) <= tonumber(count) then -- an open latch needs no more
     redis.call('HSET', latch, 'p:' .. party, '1')
   end
 end
@@ -44,7 +45,7 @@ local missing = count - math.max(redis.call('HLEN', latch) - 1, 0)
 if missing == 0 then
   for _, waiter in ipairs(redis.call('SMEMBERS', queue)) do
     local whom, there = string.match(waiter, '^(%S+) (%S+)$')
-    redis.pcall('PUBLISH', there, whom) -- pcall: a user may not publish; then who waits polls
+    redis.pcall('PUBLISH', there, whom) -- pcall: the user may lack the right to publish; then waiters poll
   end
   redis.call('DEL', queue)
 elseif hold ~= '' then

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	_ "embed" // the script is part of the program
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,11 +20,12 @@ const (
 	releaseNotHeld = "not-held"
 )
 
-// Release ends one hold of a mutex and, when who has a Channel, its place in the queue. held tells whether the hold had the
-// lock: false means that its lease ended before, or that it only waited.
+// Release ends one hold of a mutex and, when who has a Channel, its place in the queue. held reports whether the hold
+// had the lock: false means that its lease ended before, or that it only waited.
 func Release(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller) (held bool, err error) {
+	defer named("release", &err)
 	if err := who.check(time.Second); err != nil {
-		return false, fmt.Errorf("release: %w", err)
+		return false, err
 	}
 	args := []any{who.name(), who.Channel, who.flags(false)}
 	if who.Channel == "" && args[2] == "" {
@@ -33,7 +33,7 @@ func Release(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller) (he
 	}
 	reply, err := releaseScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue}, args...).Result()
 	if err != nil {
-		return false, fmt.Errorf("release: %w", err)
+		return false, err
 	}
 	switch reply {
 	case releaseFreed, releaseKept:
@@ -41,6 +41,6 @@ func Release(ctx context.Context, rdb redis.Scripter, keys Keys, who Caller) (he
 	case releaseNotHeld:
 		return false, nil
 	default:
-		return false, fmt.Errorf("release: unknown reply: %T %.200v", reply, reply)
+		return false, unknownReply(reply)
 	}
 }

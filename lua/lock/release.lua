@@ -1,28 +1,29 @@
--- release: ends one hold of a mutex, or leaves its queue; a lock that becomes free is handed over to the first who waits.
+-- release: ends one hold of a mutex, or leaves its queue; a lock that becomes free is handed over to the first waiter.
 --
--- Why atomic: between comparing and freeing, a lease can end and another holder begin, whose lock would be freed. And the
--- lock is given to the next in the same instant: were it freed first, a newcomer could slip in, and all who wait would have
--- to be woken to fight for it.
+-- Why atomic: between comparing and freeing, a lease can end and another holder begin, whose lock would be freed. And
+-- the lock is handed over in the same instant: were it freed first, a newcomer could overtake, and all waiters would
+-- have to be woken to compete for it.
 --
--- A free lock keeps its fence until its lease would have ended, so that the next fence is higher although the clock be set
--- back meanwhile; and its last hold, so that a retry of this call is told what the first run did. A lock is kept for 1000 ms
--- for the one whom it is handed over to. He is told "<hold> <fence>", and may begin without asking (lock/wait.go says when).
+-- A free lock keeps its fence until its lease would have ended, so that the next fence is higher even if the clock is
+-- set back meanwhile; and its last hold, so that a retry of this call gets the answer of the first run. After a
+-- hand-over a lock is kept for 1000 ms for the new holder, which is sent "<hold> <fence>" and may begin without another
+-- call (lock/wait.go describes when).
 --
 -- KEYS[1] lock    string, see acquire.lua
--- KEYS[2] queue   sorted set of who waits
+-- KEYS[2] queue   sorted set of waiters
 --
--- ARGV[1] who      "<owner> <hold>": which entry ends
+-- ARGV[1] who      "<owner> <hold>": the entry that ends
 -- ARGV[2] channel  where we were to be woken, when the queue is to be left too; empty, or left out with the
 --                  flags: we never queued
--- ARGV[3] flags    letters: "c" a node of a cluster, which can't tell whether a subscriber lives
+-- ARGV[3] flags    letters: "c" a node of a cluster, which can't see whether a subscriber is alive
 --
 -- Returns a code:
---   freed     the hold was the owner's last, the lock is free or handed over; or it was so by an earlier run, and nobody
---             came since
+--   freed     the hold was the owner's last, the lock is free or handed over; or it was so by an earlier run, and no
+--             other caller took it since
 --   kept      the owner holds the lock by other entries; this one has ended, now or in an earlier run
 --   not-held  this hold does not have the lock; nothing changed but the queue
 --
--- Cost: O(1); O(log waiters) where somebody waits. On a server that is full a lock that nobody waits for is deleted, and its
+-- Cost: O(1); O(log waiters) where others wait. On a server that is full a lock without waiters is deleted, and its
 -- fence forgotten.
 
 local lock, queue = KEYS[1], KEYS[2]
@@ -49,7 +50,7 @@ if string.sub(value, 18) ~= who then
     -- pcall: on a full server one entry too many stays until the lease ends.
     redis.pcall('SET', lock, string.sub(value, 1, 17) .. string.sub(holder, 1, -2), 'KEEPTTL')
   elseif owner == hold then
-    return 'not-held' -- who has no other entries
+    return 'not-held' -- this owner has no other entries
   end
   return 'kept'
 end
@@ -66,10 +67,10 @@ while head do
   if next_fence <= fence then
     next_fence = string.format('%.0f', fence + 1)
   end
-  -- pcall: a user may not publish; then who waits polls
-  local heard = redis.pcall('PUBLISH', there, hold .. ' ' .. next_fence)
-  if type(heard) == 'number' and heard > 0 or string.find(flags, 'c', 1, true) then
-    -- What was told must come true. A full server refuses only the first write of a script, and the queue's was before.
+  -- pcall: the user may lack the right to publish; then waiters poll
+  local receivers = redis.pcall('PUBLISH', there, hold .. ' ' .. next_fence)
+  if type(receivers) == 'number' and receivers > 0 or string.find(flags, 'c', 1, true) then
+    -- What was published must become true. A full server refuses only the first write of a script: the queue's.
     redis.call('SET', lock, next_fence .. '+' .. first, 'PX', '1000')
     return 'freed'
   end

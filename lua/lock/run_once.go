@@ -22,16 +22,19 @@ const (
 
 // RunOnce claims the current tick of a job, under a token that must be unique to the call, and reports whether it did.
 // Both durations count in whole milliseconds; early is how much before its time a run may begin.
-func RunOnce(ctx context.Context, rdb redis.Scripter, key, token string, tick, early time.Duration) (run bool, err error) {
+func RunOnce(
+	ctx context.Context, rdb redis.Scripter, key, token string, tick, early time.Duration,
+) (run bool, err error) {
+	defer named("run_once", &err)
 	switch {
 	case token == "":
-		return false, fmt.Errorf("run_once: the token is empty")
+		return false, fmt.Errorf("the token is empty")
 	case tick < time.Millisecond || early < 0 || early >= tick:
-		return false, fmt.Errorf("run_once: tick %s, early %s: use at least 1ms, and early less than the tick", tick, early)
+		return false, fmt.Errorf("tick %s, early %s: use at least 1ms, and early less than the tick", tick, early)
 	}
 	reply, err := runOnceScript.Run(ctx, rdb, []string{key}, token, tick.Milliseconds(), early.Milliseconds()).Result()
 	if err != nil {
-		return false, fmt.Errorf("run_once: %w", err)
+		return false, err
 	}
 	switch reply {
 	case runOnceRun:
@@ -39,6 +42,6 @@ func RunOnce(ctx context.Context, rdb redis.Scripter, key, token string, tick, e
 	case runOnceBusy:
 		return false, nil
 	default:
-		return false, fmt.Errorf("run_once: unknown reply: %T %.200v", reply, reply)
+		return false, unknownReply(reply)
 	}
 }

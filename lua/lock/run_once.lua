@@ -1,12 +1,12 @@
 -- run_once: claims the current tick of a job that many nodes schedule.
 --
--- Why atomic: whether the tick is free, and how much of it is left over, must hold when it is taken.
+-- Why atomic: whether the tick is free, and how much of it is left, must still be true when it is taken.
 --
--- The key lives until the job is due again. A node whose timer fires a little early may take the tick within early_ms of
--- that, else a single node would miss every second tick by a hair. What it took early is added to the next tick, so the
--- job's average pace is never above one run per tick, however many nodes ask.
+-- The key lives until the job is due again. A node whose timer fires a little early may take the tick within early_ms
+-- of that, else a single node would miss every second tick. What it took early is added to the next tick, so the job's
+-- average pace is never above one run per tick, however many nodes call.
 --
--- KEYS[1] job       string that holds the token of the run that has the tick, and expires when the next is due
+-- KEYS[1] job       string with the token of the run that has the tick; expires when the next is due
 --
 -- ARGV[1] token     unique to this call, so that finding it means that this very call took the tick
 -- ARGV[2] tick_ms   from one run to the next, in ms

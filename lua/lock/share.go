@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	_ "embed" // the script is part of the program
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,24 +15,24 @@ var shareSource string
 
 var shareScript = redis.NewScript(shareSource)
 
-// TakeShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1 for all
-// but writers: ours, but nothing to fence with. The owner of the caller does not count.
-func TakeShare(ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share, ttl time.Duration) (Waiting, error) {
-	if err := who.check(ttl); err != nil {
-		return Waiting{}, fmt.Errorf("share: %w", err)
-	}
-	if err := share.check(); err != nil {
-		return Waiting{}, fmt.Errorf("share: %w", err)
+// TakeShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1 for
+// all but writers: the shares are held, but there is nothing to fence with. The owner of the caller does not count.
+func TakeShare(
+	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share, ttl time.Duration,
+) (got Waiting, err error) {
+	defer named("share", &err)
+	if err := errors.Join(who.check(ttl), share.check()); err != nil {
+		return Waiting{}, err
 	}
 	reply, err := shareScript.Run(ctx, rdb, []string{keys.Shares, keys.Queue, keys.Fence},
 		string(share.Kind), share.Amount, share.Limit, who.Hold, ttl.Milliseconds(), who.Channel, who.flags(false)).Result()
 	if err != nil {
-		return Waiting{}, fmt.Errorf("share: %w", err)
+		return Waiting{}, err
 	}
 	if reply == noFence {
 		return Waiting{Fence: 1}, nil
 	}
-	return waitingReply("share", reply)
+	return waitingReply(reply)
 }
 
 var noFence any = fmt.Sprintf("%016d", 0)

@@ -1,15 +1,17 @@
--- share: takes shares of a synchronizer that several may hold at once (readers and writers, permits), claims them after a
--- hand-over, or joins its queue.
+-- share: takes shares of a synchronizer that several may hold at once (readers and writers, permits), claims them after
+-- a hand-over, or joins its queue.
 --
--- Why atomic: whether a share is free depends on all the others and on who waits, and must still hold when it is taken.
+-- Why atomic: whether a share is free depends on all the others and on the waiters, and must still be true when it is
+-- taken.
 --
--- Who holds a share is a member of one sorted set, scored by the end of its lease: "r <hold>" reads, "w <hold>" writes,
--- "p <hold> <n>" is a permit. Who waits stands in a queue, and nobody overtakes: so a writer gets his turn although readers
--- keep coming. A share is kept for 1000 ms for the one whom it is handed over to, and its end has half a ms more until he
--- claims it. A queue in which nobody moves for 180000 ms is gone.
+-- Each holder is a member of one sorted set, scored by the end of its lease: "r <hold>" reads, "w <hold>" writes,
+-- "p <hold> <n>" is a permit. Waiters form a queue without overtaking: so a writer gets its turn although readers keep
+-- coming. After a hand-over a share is kept for 1000 ms for the new holder, and its end has half a ms more until it is
+-- claimed. A queue that no waiter calls for 180000 ms is gone.
 --
--- KEYS[1] shares  sorted set of who holds, by the end of the lease in ms of the server's clock; expires with the last lease
--- KEYS[2] queue   sorted set of who waits, "<kind> <amount> <limit> <hold> <channel>", by the time of arrival in µs
+-- KEYS[1] shares  sorted set of holders, by the end of the lease in ms of the server's clock; expires with the last
+--                 lease
+-- KEYS[2] queue   sorted set of waiters, "<kind> <amount> <limit> <hold> <channel>", by the time of arrival in µs
 -- KEYS[3] fence   string: the last writer's fence; expires with its lease
 --
 -- ARGV[1] kind     r, w or p
@@ -18,13 +20,13 @@
 -- ARGV[4] hold     unique to this call, so that a retry takes once
 -- ARGV[5] ttl_ms   lease in ms
 -- ARGV[6] channel  where to wake us; empty: do not wait
--- ARGV[7] flags    letters: "a" we may stand in the queue already; "c" a node of a cluster, which can't tell whether a
---                  subscriber lives
+-- ARGV[7] flags    letters: "a" we may be in the queue already; "c" a node of a cluster, which can't see whether a
+--                  subscriber is alive
 --
--- Returns a string of 16 digits when the shares are ours: a writer's fence, and zeros for all others; else 0, or for one who
--- waits an array: how many wait, and in how many ms the first of the leases ends unless it is renewed.
+-- Returns a string of 16 digits when the shares are ours: a writer's fence, and zeros for all others; else 0, or for a
+-- waiter an array: how many wait, and in how many ms the first of the leases ends unless it is renewed.
 --
--- Cost: O(log holders + amount), and that much for each who is handed a share on the way.
+-- Cost: O(log holders + amount), and that much for each waiter that is handed a share on the way.
 
 local shares, queue, fence = KEYS[1], KEYS[2], KEYS[3]
 local kind, amount, limit, hold, ttl_ms, channel, flags = unpack(ARGV)
@@ -66,7 +68,7 @@ end
 
 local me = table.concat({kind, amount, limit, hold, channel}, ' ')
 local mine = redis.call('ZSCORE', shares, kind .. ' ' .. hold .. (kind == 'p' and ' 1' or ''))
-if mine then -- handed over to us; or by an earlier run, and a call that comes late must not undo an extension
+if mine then -- handed over to us, or taken by an earlier run; a late call must not undo an extension
   give(kind, amount, hold, ttl_ms, '', string.sub(mine, -2) == '.5' and 'XX' or 'GT')
   if string.find(flags, 'a', 1, true) then
     redis.call('ZREM', queue, me)
@@ -79,10 +81,11 @@ local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
 while head[1] and head[1] ~= me do
   local k, n, most, whom, there = string.match(head[1], '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
   local free = fits(k, n, most)
-  -- One who waits for longer than a second is asked whether he lives, lest a dead one holds up everybody.
+  -- After a second a waiter is checked for being alive, or a dead one would block all others.
   if free or now_us - head[2] > 1000000 then
-    local heard = redis.pcall('PUBLISH', there, whom) -- pcall: a user may not publish; then who waits polls
-    local alive = type(heard) == 'number' and heard > 0 or cluster
+    -- pcall: the user may lack the right to publish; then waiters poll
+    local receivers = redis.pcall('PUBLISH', there, whom)
+    local alive = type(receivers) == 'number' and receivers > 0 or cluster
     if alive and not free then
       break
     end

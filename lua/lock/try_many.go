@@ -15,21 +15,24 @@ var tryManySource string
 
 var tryManyScript = redis.NewScript(tryManySource)
 
-// MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers nobody else meanwhile: 1000 locks take it
-// about one millisecond.
+// MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers no other client meanwhile: 1000 locks take
+// it about one millisecond.
 const MaxBatch = 1000
 
 const tryManyBestEffort, tryManyAll = 0, 1
 
-// TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i] tells
-// about keys[i]. With all, it takes every one of them or none. The TTL counts in whole milliseconds. All keys lie in one
-// hash slot.
-func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token string, ttl time.Duration, all bool) (held []bool, err error) {
+// TryMany takes those of 1 to MaxBatch locks that are free, under a token that must be unique to the call; held[i]
+// reports whether keys[i] is taken. With all, it takes every one of them or none. The TTL counts in whole milliseconds.
+// All keys lie in one hash slot.
+func TryMany(
+	ctx context.Context, rdb redis.Scripter, keys []string, token string, ttl time.Duration, all bool,
+) (held []bool, err error) {
+	defer named("try_many", &err)
 	if err := checkBatch(keys, token); err != nil {
-		return nil, fmt.Errorf("try_many: %w", err)
+		return nil, err
 	}
 	if ttl < time.Millisecond {
-		return nil, fmt.Errorf("try_many: ttl %s: use at least 1ms", ttl)
+		return nil, fmt.Errorf("ttl %s: use at least 1ms", ttl)
 	}
 	mode := tryManyBestEffort
 	if all {
@@ -37,7 +40,7 @@ func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token strin
 	}
 	reply, err := tryManyScript.Run(ctx, rdb, keys, token, ttl.Milliseconds(), mode).Result()
 	if err != nil {
-		return nil, fmt.Errorf("try_many: %w", err)
+		return nil, err
 	}
 	return heldReply(reply, len(keys))
 }
@@ -46,13 +49,13 @@ func TryMany(ctx context.Context, rdb redis.Scripter, keys []string, token strin
 func heldReply(reply any, n int) ([]bool, error) {
 	busy, ok := reply.([]any)
 	if !ok {
-		return nil, fmt.Errorf("try_many: unknown reply: %T %.200v", reply, reply)
+		return nil, unknownReply(reply)
 	}
 	held := slices.Repeat([]bool{true}, n)
 	for _, one := range busy {
 		place, ok := one.(int64)
 		if !ok || place < 1 || place > int64(n) || !held[place-1] {
-			return nil, fmt.Errorf("try_many: unknown reply: %.200v for %d locks", reply, n)
+			return nil, unknownReply(reply)
 		}
 		held[place-1] = false
 	}

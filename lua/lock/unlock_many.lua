@@ -3,9 +3,9 @@
 -- Why atomic: between comparing and deleting, a lease can end and another holder begin; the deletion would then free a
 -- lock that is not ours.
 --
--- KEYS[+1] lock   one for each lock, 1 to 1000 of them; a string that holds its holder's token
+-- KEYS[+1] lock   one for each lock, 1 to 1000 of them; a string with its holder's token
 --
--- ARGV[1] token  what the locks hold while they are ours; compared whole
+-- ARGV[1] token  the value of the locks while they are ours; compared whole
 --
 -- Returns the number of locks freed now.
 --

@@ -3,7 +3,7 @@ package lock
 import (
 	"context"
 	_ "embed" // the script is part of the program
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,18 +20,19 @@ const (
 	unshareNotHeld = "not-held"
 )
 
-// GiveShareBack ends a share and, when who has a Channel, its place in the queue. held tells whether it was still held.
-func GiveShareBack(ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share) (held bool, err error) {
-	if err := who.check(time.Second); err != nil {
-		return false, fmt.Errorf("unshare: %w", err)
-	}
-	if err := share.check(); err != nil {
-		return false, fmt.Errorf("unshare: %w", err)
+// GiveShareBack ends a share and, when who has a Channel, its place in the queue. held reports whether it was still
+// held.
+func GiveShareBack(
+	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share,
+) (held bool, err error) {
+	defer named("unshare", &err)
+	if err := errors.Join(who.check(time.Second), share.check()); err != nil {
+		return false, err
 	}
 	reply, err := unshareScript.Run(ctx, rdb, []string{keys.Shares, keys.Queue},
 		string(share.Kind), share.Amount, share.Limit, who.Hold, who.Channel, who.flags(false)).Result()
 	if err != nil {
-		return false, fmt.Errorf("unshare: %w", err)
+		return false, err
 	}
 	switch reply {
 	case unshareFreed:
@@ -39,6 +40,6 @@ func GiveShareBack(ctx context.Context, rdb redis.Scripter, keys ShareKeys, who 
 	case unshareNotHeld:
 		return false, nil
 	default:
-		return false, fmt.Errorf("unshare: unknown reply: %T %.200v", reply, reply)
+		return false, unknownReply(reply)
 	}
 }

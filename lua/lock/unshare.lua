@@ -1,24 +1,24 @@
--- unshare: gives shares back, or leaves the queue; what becomes free is handed over to those who wait, in their order.
+-- unshare: gives shares back, or leaves the queue; what becomes free is handed over to waiters, in their order.
 --
--- Why atomic: whom the freed shares suffice for depends on all others that are held; and were they free for an instant, a
--- newcomer could overtake.
+-- Why atomic: which waiters the freed shares suffice for depends on all others that are held; and were they free for an
+-- instant, a newcomer could overtake.
 --
--- KEYS[1] shares  sorted set of who holds, see share.lua
--- KEYS[2] queue   sorted set of who waits
+-- KEYS[1] shares  sorted set of holders, see share.lua
+-- KEYS[2] queue   sorted set of waiters
 --
 -- ARGV[1] kind     r, w or p
 -- ARGV[2] amount   how many permits; 1 for a reader or a writer
 -- ARGV[3] limit    how many permits there are; 0 for a reader or a writer
--- ARGV[4] hold     whose
+-- ARGV[4] hold     the hold that ends
 -- ARGV[5] channel  where we were to be woken, when the queue is to be left too; empty: we never queued
--- ARGV[6] flags    letters: "c" a node of a cluster, which can't tell whether a subscriber lives
+-- ARGV[6] flags    letters: "c" a node of a cluster, which can't see whether a subscriber is alive
 --
 -- Returns a code:
 --   freed     the shares were held and are free now, or handed over
 --   not-held  they were not held: their lease had ended, or an earlier run gave them back
 --
--- Cost: O(log holders + amount), and that much for each who is handed a share. On a server that is full nothing is handed
--- over; who waits takes it himself.
+-- Cost: O(log holders + amount), and that much for each waiter that is handed a share. On a server that is full nothing
+-- is handed over; waiters take it themselves.
 
 local shares, queue = KEYS[1], KEYS[2]
 local kind, amount, limit, hold, channel, flags = unpack(ARGV)
@@ -52,8 +52,9 @@ while head do
     break
   end
   redis.call('ZREM', queue, head)
-  local heard = redis.pcall('PUBLISH', there, whom) -- pcall: a user may not publish; then who waits polls
-  if type(heard) == 'number' and heard > 0 or string.find(flags, 'c', 1, true) then
+  -- pcall: the user may lack the right to publish; then waiters poll
+  local receivers = redis.pcall('PUBLISH', there, whom)
+  if type(receivers) == 'number' and receivers > 0 or string.find(flags, 'c', 1, true) then
     local ends = string.format('%.0f', now_ms + 1000) .. '.5' -- not claimed yet, see share.lua
     local names = {}
     for i = 1, n do
@@ -61,7 +62,7 @@ while head do
       names[2 * i] = k .. ' ' .. whom .. (k == 'p' and ' ' .. i or '')
     end
     if type(redis.pcall('ZADD', shares, unpack(names))) == 'table' then
-      break -- a full server: he is awake and tries himself
+      break -- a full server: the waiter is awake and tries itself
     end
     if redis.call('PEXPIRE', shares, 1000, 'GT') == 0 then
       redis.call('PEXPIRE', shares, 1000, 'NX')

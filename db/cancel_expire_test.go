@@ -9,13 +9,13 @@ import (
 	"sluice/pipeline"
 )
 
-// everyStatus is each status that Postgres holds.
+// everyStatus is each status that a row can have.
 var everyStatus = []pipeline.OrderStatus{
 	pipeline.StatusAwaitingPayment, pipeline.StatusConfirmed, pipeline.StatusPaid, pipeline.StatusCancelled,
 	pipeline.StatusExpired, pipeline.StatusRejected, pipeline.StatusRefundDue,
 }
 
-// The table of transitions in Go and the trigger in Postgres say the same of every pair of statuses.
+// The table of transitions in Go and the trigger in Postgres agree about every pair of statuses.
 func TestTransitions(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)
@@ -39,7 +39,7 @@ func TestTransitions(t *testing.T) {
 			err := put(to)
 			legal := from == to || slices.Contains(pipeline.Transitions[from], to)
 			if legal != (err == nil) {
-				t.Errorf("%s to %s: legal %t, Postgres says %v", from, to, legal, err)
+				t.Errorf("%s to %s: legal %t, Postgres returned %v", from, to, legal, err)
 			}
 			counted := one[int](f, `select version from orders`) - before
 			if want := from != to && err == nil; (counted == 1) != want || counted > 1 {
@@ -60,11 +60,7 @@ func (f *fixture) overdue() { f.exec(`update orders set pay_by = now() - interva
 func TestExpire(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 100)
-	free := newSale("free", 100)
-	free.PaymentWindow = 0
-	if err := f.store.CreateSale(f.ctx(), free); err != nil {
-		t.Fatal(err)
-	}
+	f.freeSale("free", 100)
 	f.persist(append(events("drop", 7), events("free", 3)...)...)
 	if got, err := f.store.ExpireOrders(f.ctx(), 10); err != nil || len(got) != 0 {
 		t.Fatalf("before they are due: %d expired, %v", len(got), err)
@@ -109,8 +105,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Many expiries and cancellations of the same orders at once, with persists of the same sale between: each order ends once,
-// and is owed once.
+// Many expiries and cancellations of the same orders at once, with persists of the same sale between: each order ends
+// once, and is owed once.
 func TestEndingsRace(t *testing.T) {
 	f := setup(t)
 	const n = 300
@@ -138,7 +134,8 @@ func TestEndingsRace(t *testing.T) {
 					note(o.ID)
 				}
 				var left int
-				err = f.raw.QueryRow(t.Context(), `select count(*) from orders where status = 'awaiting_payment' and pay_by < now()`).Scan(&left)
+				err = f.raw.QueryRow(t.Context(), `
+					select count(*) from orders where status = 'awaiting_payment' and pay_by < now()`).Scan(&left)
 				if err != nil || left == 0 {
 					return // an error shows in what is left
 				}
@@ -159,7 +156,8 @@ func TestEndingsRace(t *testing.T) {
 	}
 	racers.Go(func() {
 		for i := range 30 {
-			if _, err := f.store.PersistOrders(t.Context(), 1, []pipeline.Event{event("drop", "late-"+time.Duration(i).String(), 1, int64(n+i+1))}); err != nil {
+			late := event("drop", "late-"+time.Duration(i).String(), 1, int64(n+i+1))
+			if _, err := f.store.PersistOrders(t.Context(), 1, []pipeline.Event{late}); err != nil {
 				t.Errorf("persist: %v", err)
 			}
 		}

@@ -2,8 +2,8 @@ package db
 
 import "time"
 
-// acceptColumns are accepts turned into one array per column, which is how unnest takes them. Numbers go as bigint and are
-// narrowed by Postgres, so that one which is too big is refused as data like any other bad value.
+// acceptColumns are accepts turned into one array per column, which is how unnest takes them. Numbers go as bigint and
+// are narrowed by Postgres, so that one which is too big is refused as data like any other bad value.
 type acceptColumns struct {
 	sales, orders, users                       []string
 	numbers, quantities, partitions, sequences []int64

@@ -8,37 +8,28 @@ import (
 	"sluice/pipeline"
 )
 
-// afterEnding follows a part named `ended`, which holds orders that stopped being live in this statement. In the same
-// transaction their units and slots are owed to Redis and no longer count as sold. The sales' rows, the hottest locks
-// there are, are taken last and by the order of ids, as the insertion of orders does.
-const afterEnding = `
+// releaseEnded follows a part named `ended`, the orders that stopped being live in this statement. In the same
+// transaction their units and slots are owed to Redis and no longer count as sold.
+const releaseEnded = `
 , owed as (
 	insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
 	select sale_id, id, sequence, user_id, quantity, partition, status from ended
 	on conflict do nothing
-), locked as (
-	select s.id, less.units
-	from (select sale_id, sum(quantity) as units from ended group by sale_id) less
-	join sales s on s.id = less.sale_id
-	order by s.id
-	for no key update of s
-), counted as (
-	update sales s set sold = s.sold - locked.units
-	from locked
-	where s.id = locked.id
-)
+), moved as (
+	select sale_id, -quantity as units from ended
+), ` + countMoved + `
 select ` + orderColumns + ` from ended`
 
 // cancelQuery relies on orders_pkey.
 const cancelQuery = `
 with ended as (
 	update orders set status = 'cancelled', closed_at = now()
-	where sale_id = $1 and id = $2::text::uuid and user_id = $3 and status = any($4::text[])
+	where sale_id = $1 and id = $2::text::uuid and status = any($3::text[]) and user_id = $4
 	returning *
-)` + afterEnding
+)` + releaseEnded
 
-// CancelOrder cancels a buyer's order, if its status allows that, and owes its units to Redis in the same transaction. It
-// returns the order as it is now, and whether this call changed it. Calling it again changes nothing. Errors:
+// CancelOrder cancels a buyer's order, if its status allows that, and owes its units to Redis in the same transaction.
+// It returns the order as it is now, and whether this call changed it. Calling it again changes nothing. Errors:
 // KindNotFound (there is no such order, or it is another buyer's), KindUnavailable.
 func (s *Store) CancelOrder(ctx context.Context, saleID, orderID, userID string) (pipeline.Order, bool, error) {
 	before, err := s.Order(ctx, saleID, orderID)
@@ -48,15 +39,7 @@ func (s *Store) CancelOrder(ctx context.Context, saleID, orderID, userID string)
 	if err != nil {
 		return pipeline.Order{}, false, err
 	}
-	ended, err := s.end(ctx, cancelQuery, saleID, before.ID, userID, statuses(pipeline.StatusCancelled.Before()))
-	if err != nil {
-		return pipeline.Order{}, false, err
-	}
-	if len(ended) == 1 {
-		return ended[0], true, nil
-	}
-	after, err := s.Order(ctx, saleID, orderID) // what won the race
-	return after, false, err
+	return s.cancelOrder(ctx, &before, cancelQuery, userID)
 }
 
 // operatorCancelQuery also writes the line of the audit log.
@@ -68,27 +51,38 @@ with ended as (
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
 	select $4::text, 'cancel', sale_id, jsonb_build_object('order_id', id, 'reason', $5::text) from ended
-)` + afterEnding
+)` + releaseEnded
 
-// CancelOrderAs is CancelOrder for an operator, whose name and reason go to the audit log. The order may be anybody's.
-func (s *Store) CancelOrderAs(ctx context.Context, saleID, orderID, actor, reason string) (pipeline.Order, bool, error) {
+// CancelOrderAs is CancelOrder for an operator, whose name and reason go to the audit log. The order may be any
+// buyer's.
+func (s *Store) CancelOrderAs(
+	ctx context.Context, saleID, orderID, actor, reason string,
+) (pipeline.Order, bool, error) {
 	before, err := s.Order(ctx, saleID, orderID)
 	if err != nil {
 		return pipeline.Order{}, false, err
 	}
-	ended, err := s.end(ctx, operatorCancelQuery, saleID, before.ID, statuses(pipeline.StatusCancelled.Before()), actor, reason)
+	return s.cancelOrder(ctx, &before, operatorCancelQuery, actor, reason)
+}
+
+// cancelOrder runs one of the statements above, with args after those that name the order.
+func (s *Store) cancelOrder(
+	ctx context.Context, o *pipeline.Order, query string, args ...any,
+) (pipeline.Order, bool, error) {
+	args = append([]any{o.SaleID, o.ID, statuses(pipeline.StatusCancelled.Before())}, args...)
+	ended, err := s.endOrders(ctx, query, args...)
 	if err != nil {
 		return pipeline.Order{}, false, err
 	}
 	if len(ended) == 1 {
 		return ended[0], true, nil
 	}
-	after, err := s.Order(ctx, saleID, orderID)
+	after, err := s.Order(ctx, o.SaleID, o.ID) // what won the race
 	return after, false, err
 }
 
-// expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left to
-// it; what it leaves is due again.
+// expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left
+// to it; what it leaves is due again.
 const expireQuery = `
 with due as (
 	select sale_id, id from orders
@@ -101,16 +95,17 @@ with due as (
 	from due
 	where o.sale_id = due.sale_id and o.id = due.id and o.status = any($2::text[])
 	returning o.*
-)` + afterEnding
+)` + releaseEnded
 
-// ExpireOrders expires up to limit orders that were to be paid by now, those that are longest overdue first, and owes their
-// units to Redis in the same transaction. It returns them. Any number of calls may run at once: no order is expired twice.
+// ExpireOrders expires up to limit orders that were to be paid by now, those that are longest overdue first, and owes
+// their units to Redis in the same transaction. It returns them. Any number of calls may run at once: no order is
+// expired twice.
 func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, error) {
-	return s.end(ctx, expireQuery, limit, statuses(pipeline.StatusExpired.Before()))
+	return s.endOrders(ctx, expireQuery, limit, statuses(pipeline.StatusExpired.Before()))
 }
 
-// end runs a statement that ends orders.
-func (s *Store) end(ctx context.Context, query string, args ...any) ([]pipeline.Order, error) {
+// endOrders runs a statement that ends orders, and returns those.
+func (s *Store) endOrders(ctx context.Context, query string, args ...any) ([]pipeline.Order, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
 	ended, err := retryCollisions(ctx, func() ([]pipeline.Order, error) {

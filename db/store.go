@@ -6,12 +6,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Store is sales and orders in Postgres. It is safe for concurrent use and holds a bounded pool of connections.
+// Store is sales and orders in Postgres. It is safe for concurrent use and has a bounded pool of connections.
 type Store struct {
 	pool *pgxpool.Pool
 }
 
-// Open returns a Store. It does not connect: Ping tells whether Postgres answers, and a Postgres that comes later is
+// Open returns a Store. It does not connect: Ping checks whether Postgres answers, and a Postgres that starts later is
 // found by itself. Errors are KindInvalid: the url or an option can't be used.
 //
 // Behind pgbouncer in transaction mode: pgbouncer refuses session settings that it does not know, so give it

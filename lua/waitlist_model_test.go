@@ -13,7 +13,7 @@ import (
 
 // The waitlist's part of the model, and the steps that draw from it.
 
-// queue is who waits, those with the lowest tickets first.
+// queue are the users who wait, those with the lowest tickets first.
 func (m *model) queue() []string {
 	return slices.SortedFunc(maps.Keys(m.waiting), func(a, b string) int {
 		return int(m.waiting[a].Ticket - m.waiting[b].Ticket)
@@ -25,27 +25,27 @@ func (m *model) join(nowMS int64, r lua.AdmitRequest) lua.JoinReply {
 		return lua.JoinReply{Code: lua.JoinNotLoaded}
 	}
 	reply := lua.JoinReply{OpensMS: m.sale.OpensMS, MaxQuantity: m.sale.MaxQuantity}
-	if slot, held := m.slots[r.UserID]; held {
+	if slot, ordered := m.slots[r.UserID]; ordered {
 		reply.Code, reply.Slot = lua.JoinAlreadyOrdered, slot
 		return reply
 	}
-	place, waits := m.waiting[r.UserID]
+	entry, waits := m.waiting[r.UserID]
 	if !waits {
 		if reply.Code = m.joinRefusal(nowMS, r); reply.Code != "" {
 			return reply
 		}
 		m.tickets++
-		place = lua.Place{
+		entry = lua.Place{
 			OrderID: r.OrderID, Quantity: r.Quantity, Number: r.Number, JoinedMS: nowMS, Ticket: m.tickets,
 			KeyHash: r.KeyHash, PayloadHash: r.PayloadHash,
 		}
-		m.waiting[r.UserID] = place
+		m.waiting[r.UserID] = entry
 	}
-	reply.Place, reply.Position = place, int64(slices.Index(m.queue(), r.UserID)+1)
+	reply.Place, reply.Position = entry, int64(slices.Index(m.queue(), r.UserID)+1)
 	switch {
-	case place.Quantity == r.Quantity:
+	case entry.Quantity == r.Quantity:
 		reply.Code = lua.JoinJoined
-	case place.KeyHash != "" && place.KeyHash == r.KeyHash:
+	case entry.KeyHash != "" && entry.KeyHash == r.KeyHash:
 		reply.Code = lua.JoinKeyReused
 	default:
 		reply.Code = lua.JoinAlreadyWaiting
@@ -86,7 +86,7 @@ func (m *model) leave(user, orderID string) (lua.LeaveCode, int64) {
 	return lua.LeaveLeft, m.tickets
 }
 
-// handOver serves who waits, strictly in turn, and returns the orders that it made.
+// handOver serves the waitlist, strictly in turn, and returns the orders that it made.
 func (m *model) handOver(nowMS, maxEvents int64) []string {
 	var orders []string
 	for _, user := range m.queue() {
@@ -125,8 +125,9 @@ func (m *machine) around(call func() lua.HandedOver) timed {
 	return timed{handed, before, m.nowMS()}
 }
 
-// follow holds what a call handed over to the model's queue. Only where the window opened or closed during the call is it
-// the server's word that says whether the sale was open; who is served, and in which turn, the model always knows.
+// follow compares what a call handed over with the model's queue. Only where the window opened or closed during the
+// call does the server decide whether the sale was open; which buyers are served, and in which turn, the model always
+// knows.
 func (m *machine) follow(t *rapid.T, h timed) {
 	same(t, "taken off the list", len(h.Dropped), 0)
 	s := m.model.sale
@@ -147,7 +148,7 @@ func (m *machine) acceptedMS(orders []string) int64 {
 	if len(orders) == 0 {
 		return 0
 	}
-	for _, text := range m.hash(m.admit.Buyers) {
+	for _, text := range m.hash(m.saleKeys.Buyers) {
 		if slot, err := lua.ParseSlot(text); err == nil && slot.OrderID == orders[0] {
 			return slot.AcceptedMS
 		}
@@ -165,10 +166,10 @@ func (m *machine) stepJoin(t *rapid.T) {
 		r.KeyHash, r.PayloadHash = keyHashes.Draw(t, "key"), payloads.Draw(t, "payload")
 		m.joined = append(m.joined, r)
 	}
-	// A window whose edge lies in the call itself is judged by the server's word.
+	// A window whose edge lies in the call itself is decided by the server.
 	for range m.times(t) {
 		before := m.nowMS()
-		got, err := lua.Join(m.ctx, m.rdb, m.admit, r)
+		got, err := lua.Join(m.ctx, m.rdb, m.saleKeys, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +199,7 @@ func (m *machine) stepLeave(t *rapid.T) {
 		var ticket int64
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents, user, order)
+			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, user, order)
 			return handed
 		})
 		if !m.model.loaded {
@@ -224,7 +225,7 @@ func (m *machine) stepHandOver(t *rapid.T) {
 	for range m.times(t) {
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			handed, err = lua.HandOver(m.ctx, m.rdb, m.releaseKeys(), saleID, m.maxEvents)
+			handed, err = lua.HandOver(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents)
 			return handed
 		})
 		if !m.model.loaded {
@@ -240,31 +241,31 @@ func (m *machine) stepHandOver(t *rapid.T) {
 	}
 }
 
-// stepAdmitAgain shows Redis an accept that it may have lost: of a buyer who waits, under the order that he waits for, or of
-// anybody. It goes before all who wait, and takes its buyer off the list.
-func (m *machine) stepAdmitAgain(t *rapid.T) {
+// stepResubmit resubmits an accept that Redis may have lost: of a buyer who waits, under the order of that entry, or of
+// any buyer. It goes before the waitlist, and takes its buyer off it.
+func (m *machine) stepResubmit(t *rapid.T) {
 	if !m.model.loaded {
 		t.Skip("no sale")
 	}
 	user := users.Draw(t, "user")
 	r := request(2_000_000+m.steps, user)
-	if place, waits := m.model.waiting[user]; waits && rapid.Bool().Draw(t, "own") {
-		r.OrderID, r.Number, r.Quantity = place.OrderID, place.Number, place.Quantity
-		r.KeyHash, r.PayloadHash = place.KeyHash, place.PayloadHash
+	if entry, waits := m.model.waiting[user]; waits && rapid.Bool().Draw(t, "own") {
+		r.OrderID, r.Number, r.Quantity = entry.OrderID, entry.Number, entry.Quantity
+		r.KeyHash, r.PayloadHash = entry.KeyHash, entry.PayloadHash
 	}
 	for range m.times(t) {
-		got, err := lua.AdmitAgain(m.ctx, m.rdb, m.admit, saleID, []lua.AdmitRequest{r})
+		got, err := lua.AdmitAgain(m.ctx, m.rdb, m.saleKeys, saleID, []lua.AdmitRequest{r})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := m.model.admitAgain(got.NowMS, r)
-		same(t, "admit again", got.Outcomes[0], want)
+		want := m.model.resubmit(got.NowMS, r)
+		same(t, "resubmit", got.Outcomes[0], want)
 		m.model.record(r, want)
 	}
 }
 
-func (m *model) admitAgain(nowMS int64, r lua.AdmitRequest) lua.AdmitOutcome {
-	if slot, held := m.slots[r.UserID]; held {
+func (m *model) resubmit(nowMS int64, r lua.AdmitRequest) lua.AdmitOutcome {
+	if slot, ordered := m.slots[r.UserID]; ordered {
 		return lua.AdmitOutcome{Code: repeated(slot, r), Slot: slot}
 	}
 	if int64(r.Quantity) > m.sale.Stock {

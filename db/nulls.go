@@ -17,3 +17,11 @@ func timeOrZero(t *time.Time) time.Time {
 	}
 	return t.UTC()
 }
+
+// optionalText writes the empty text as null.
+func optionalText(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -63,7 +63,7 @@ func TestSessionSettings(t *testing.T) {
 		t.Error("no session with the application's name")
 	}
 
-	// A lock that somebody holds: the lock timeout speaks, long before the context ends.
+	// A lock that another session holds: the lock timeout ends the call, long before the context does.
 	f.lockSales()
 	before := f.state()
 	_, err = store.PersistOrders(f.ctx(), 1, events("drop", 1))
@@ -100,7 +100,7 @@ func withParam(url, param string) string {
 	return url + "?" + param
 }
 
-// No server: each call says so at once, as something that may pass.
+// No server: each call fails at once, with a kind that may be retried.
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	url := "postgres://sluice@/sluice?host=" + filepath.Join(t.TempDir(), "none")

@@ -14,63 +14,57 @@ import (
 const letterColumns = `id, created_at, resolved_at, coalesce(resolution, ''), note, coalesce(replay_order_id::text, ''),
 	partition, entry_id, sale_id, order_id, reason, error, deliveries`
 
-// waitingQuery relies on dead_letters_unresolved_idx, which is as small as what waits.
-const waitingQuery = `
+// unresolvedLettersQuery relies on dead_letters_unresolved_idx, which is as small as the backlog.
+const unresolvedLettersQuery = `
 select ` + letterColumns + ` from dead_letters
 where resolved_at is null and id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
 order by id limit $4`
 
-// allLettersQuery relies on dead_letters_pkey. A filter that few letters match reads on to the end: an operator may wait.
+// allLettersQuery relies on dead_letters_pkey. A filter that few letters match reads on to the end: an operator may
+// wait.
 const allLettersQuery = `
 select ` + letterColumns + ` from dead_letters
 where id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
 order by id limit $4`
 
-// Letters returns dead letters in the order of their ids, the newest last, at most pipeline.MaxLetters, without payloads.
+// Letters returns dead letters in the order of their ids, the newest last, at most pipeline.MaxLetters, without
+// payloads.
 func (s *Store) Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error) {
 	if filter.Limit <= 0 || filter.Limit > pipeline.MaxLetters {
 		filter.Limit = pipeline.MaxLetters
 	}
-	query := waitingQuery
+	query := unresolvedLettersQuery
 	if filter.All {
 		query = allLettersQuery
 	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, query, filter.After, letterText(filter.SaleID), letterText(filter.Reason), filter.Limit)
-	if err != nil {
-		return nil, wrap(err, "dead letters")
-	}
-	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pipeline.Letter, error) { return scanLetter(row) })
-	return letters, wrap(err, "dead letters")
+	scan := func(row pgx.CollectableRow) (pipeline.Letter, error) { return scanLetter(row) }
+	return queryAll(ctx, s, "dead letters", scan, query,
+		filter.After, letterText(filter.SaleID), letterText(filter.Reason), filter.Limit)
+}
+
+// WaitingLetters counts the dead letters that no operator has resolved. It relies on dead_letters_unresolved_idx, which
+// is as small as their number.
+func (s *Store) WaitingLetters(ctx context.Context) (int64, error) {
+	const query = `select count(*) from dead_letters where resolved_at is null`
+	return queryValue[int64](ctx, s, "unresolved dead letters", query)
 }
 
 // Letter returns one dead letter with its payload, or a KindNotFound error.
 func (s *Store) Letter(ctx context.Context, id int64) (pipeline.Letter, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+letterColumns+`, payload::text from dead_letters where id = $1`, id)
-	if err != nil {
-		return pipeline.Letter{}, wrap(err, "dead letter")
-	}
 	var payload string
-	letter, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (pipeline.Letter, error) {
+	letter, err := queryOne(ctx, s, "dead letter", func(row pgx.CollectableRow) (pipeline.Letter, error) {
 		return scanLetter(row, &payload)
-	})
+	}, `select `+letterColumns+`, payload::text from dead_letters where id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return letter, unknownLetter(id)
+		return letter, pipeline.Errorf(pipeline.KindNotFound, "there is no dead letter %d", id)
 	}
 	if err != nil {
-		return letter, wrap(err, "dead letter")
+		return letter, err
 	}
 	if err := json.Unmarshal([]byte(payload), &letter.Payload); err != nil {
 		return letter, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its payload can't be read")
 	}
 	return letter, nil
-}
-
-func unknownLetter(id int64) error {
-	return pipeline.Errorf(pipeline.KindNotFound, "there is no dead letter %d", id)
 }
 
 // scanLetter reads letterColumns, and what the query selects after them.

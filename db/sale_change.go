@@ -11,7 +11,7 @@ import (
 	"sluice/pipeline"
 )
 
-// changeTries bounds how often a change starts again because another operator changed the sale in between.
+// changeTries bounds how often a change is tried again because another operator changed the sale in between.
 const changeTries = 5
 
 // ChangeSale changes the definition of a sale, counts its version up and writes a line into the audit log, all in one
@@ -41,7 +41,7 @@ func (s *Store) ChangeSale(
 		case err == nil:
 			return after, nil
 		case !errors.Is(err, pgx.ErrNoRows):
-			return nil, wrap(err, "change sale "+id)
+			return nil, err
 		}
 	}
 	return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others", id)
@@ -77,8 +77,8 @@ func changed(sale *pipeline.Sale, change pipeline.SaleChange) (*pipeline.Sale, e
 // storedTime is a time as Postgres keeps it, to the microsecond.
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// saveChange writes a change on condition that nobody changed the definition since it was read; else pgx.ErrNoRows. The
-// condition stands for a lock: the row's own lock, which every batch needs, is held for this one statement only.
+// saveChange writes a change on condition that the definition has not changed since it was read; else pgx.ErrNoRows.
+// The condition replaces a lock: the row's own lock, which every batch needs, is held for this one statement only.
 func (s *Store) saveChange(
 	ctx context.Context, actor string, before, wanted *pipeline.Sale,
 ) (*pipeline.Sale, error) {
@@ -86,7 +86,7 @@ func (s *Store) saveChange(
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, `
+	after, err := queryOne(ctx, s, "change sale "+before.ID, scanSale, `
 		with changed as (
 			update sales
 			set total = $3, opens_at = $4, closes_at = $5, state = $6, version = version + 1, updated_at = now()
@@ -98,10 +98,6 @@ func (s *Store) saveChange(
 		select * from changed`,
 		before.ID, before.Version, wanted.Total, wanted.OpensAt, wanted.ClosesAt, wanted.State,
 		actor, action(before, wanted), detail)
-	if err != nil {
-		return nil, err
-	}
-	after, err := pgx.CollectExactlyOneRow(rows, scanSale)
 	return &after, err
 }
 

@@ -15,8 +15,9 @@ insert into dead_letters (partition, entry_id, sale_id, order_id, payload, reaso
 values ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)
 on conflict do nothing`
 
-// rejectQuery gives an accept that can't stand its row: every accept ends as exactly one. An order that has a row already
-// keeps it. A number that is taken is left out: the letter holds it. Nothing is written for a sale that Postgres lacks.
+// rejectQuery writes the row of an accept that can't stand: every accept ends as exactly one row. An order that has a
+// row already keeps it. A number that is taken is left out: the letter has it. Nothing is written for a sale that
+// Postgres lacks.
 const rejectQuery = `
 insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, reason, closed_at)
 select s.id, $2::text::uuid, case when exists (select 1 from orders where number = $3) then null else $3::bigint end,
@@ -24,8 +25,7 @@ select s.id, $2::text::uuid, case when exists (select 1 from orders where number
 from sales s where s.id = $1
 on conflict do nothing`
 
-// giveBackQuery owes the accept's units and slot to Redis, unless they are those of an order that stands: that one holds
-// them.
+// giveBackQuery owes the accept's units and slot to Redis, unless they are those of a live order, which keeps them.
 const giveBackQuery = `
 insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
 select s.id, $2::text::uuid, $3, $4, $5, $6, $7
@@ -36,14 +36,14 @@ where s.id = $1 and not exists (
 )
 on conflict do nothing`
 
-// markQuery counts the accept as accounted for.
-const markQuery = `
+// raiseWatermarkQuery counts the accept as accounted for.
+const raiseWatermarkQuery = `
 insert into watermarks as w (sale_id, partition, seq)
 select id, $2, $3 from sales where id = $1
 on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.seq), updated_at = now()`
 
-// BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be read,
-// the rejected order and the release of what it took. Doing it again changes nothing.
+// BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be
+// read, the rejected order and the release of what it took. Doing it again changes nothing.
 //
 // Errors: KindData when Postgres refuses the event's own values: then bury it without the event; KindUnavailable.
 func (s *Store) BuryEvent(ctx context.Context, letter pipeline.DeadLetter, event *pipeline.Event) error {
@@ -66,10 +66,11 @@ func (s *Store) BuryEvent(ctx context.Context, letter pipeline.DeadLetter, event
 }
 
 func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string) {
-	batch.Queue(rejectQuery, e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason)
+	batch.Queue(rejectQuery,
+		e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason)
 	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)
-	// An accept that Redis has lost is not one that it must know of.
+	// An accept that Redis has lost is not one that it must have.
 	if reason != pipeline.LetterRedisLost {
-		batch.Queue(markQuery, e.SaleID, e.Partition, e.Sequence)
+		batch.Queue(raiseWatermarkQuery, e.SaleID, e.Partition, e.Sequence)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Kind is what is held of a synchronizer that several may hold at once.
+// Kind is a kind of share in a synchronizer that several callers may hold at once.
 type Kind string
 
 // The kinds of shares.
@@ -18,10 +18,10 @@ const (
 // MaxAmount bounds the permits that are taken at once: each is a member of a set.
 const MaxAmount = 100
 
-// ShareKeys are where shares lie, in one hash slot.
+// ShareKeys are the keys of a synchronizer, in one hash slot.
 type ShareKeys struct{ Shares, Queue, Fence string }
 
-// Share is what a caller asks for. Amount and Limit count permits; for readers and writers they are 1 and 0.
+// Share is the share that a caller wants. Amount and Limit count permits; for readers and writers they are 1 and 0.
 type Share struct {
 	Kind          Kind
 	Amount, Limit int64

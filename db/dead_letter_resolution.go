@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
@@ -35,33 +34,30 @@ func (s *Store) BeginReplay(
 	if err != nil {
 		return "", pipeline.ReplayAs{}, wrap(err, "begin a replay")
 	}
-	var noted pipeline.ReplayAs
-	if err := json.Unmarshal([]byte(stored), &noted); err != nil {
+	var storedAs pipeline.ReplayAs
+	if err := json.Unmarshal([]byte(stored), &storedAs); err != nil {
 		return "", pipeline.ReplayAs{}, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its replay can't be read")
 	}
-	return storedID, noted, nil
+	return storedID, storedAs, nil
 }
 
-// EndReplay forgets the request of a replay that made no order. The order id stays for the next one: should the first call
-// reach Redis late after all, the two are still one order.
+// EndReplay deletes the request of a replay that made no order. The order id stays for the next one: should the first
+// call reach Redis late after all, the two are still one order.
 func (s *Store) EndReplay(ctx context.Context, id int64) error {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	_, err := s.pool.Exec(ctx, `update dead_letters set replay_as = null where id = $1 and resolved_at is null`, id)
-	return wrap(err, "end a replay")
+	const query = `update dead_letters set replay_as = null where id = $1 and resolved_at is null`
+	_, err := s.exec(ctx, "end a replay", query, id)
+	return err
 }
 
-// ResolveLetter resolves a letter and writes the line of the audit log, in one statement. A letter whose replay has no known
-// outcome can't be discarded: its order may stand. Errors: KindNotFound, KindConflict, KindData (a text that Postgres refuses).
+// ResolveLetter resolves a letter and writes the line of the audit log, in one statement. A letter whose replay has no
+// known outcome can't be discarded: its order may stand. Errors: KindNotFound, KindConflict, KindData (a text that
+// Postgres refuses).
 func (s *Store) ResolveLetter(ctx context.Context, id int64, how pipeline.LetterResolution) (time.Time, error) {
 	detail, err := resolutionDetail(id, how)
 	if err != nil {
 		return time.Time{}, err
 	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	var at time.Time
-	err = s.pool.QueryRow(ctx, `
+	at, err := queryOne(ctx, s, "resolve a dead letter", pgx.RowTo[time.Time], `
 		with resolved as (
 			update dead_letters
 			set resolved_at = now(), resolution = $2, note = $3, replay_order_id = coalesce($4::text::uuid, replay_order_id),
@@ -73,14 +69,15 @@ func (s *Store) ResolveLetter(ctx context.Context, id int64, how pipeline.Letter
 			select $5, $6, nullif($7, ''), $8::text::jsonb from resolved
 		)
 		select resolved_at from resolved`,
-		id, how.Resolution, how.Note, optionalText(how.OrderID), how.Actor, resolutionAction(how.Resolution), how.SaleID, detail).Scan(&at)
+		id, how.Resolution, how.Note, optionalText(how.OrderID),
+		how.Actor, resolutionAction(how.Resolution), how.SaleID, detail)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, s.whyUnresolvable(ctx, id)
 	}
-	return at.UTC(), wrap(err, "resolve a dead letter")
+	return at.UTC(), err
 }
 
-// whyUnresolvable is why no row was there to change.
+// whyUnresolvable is the reason why a letter can't be resolved now.
 func (s *Store) whyUnresolvable(ctx context.Context, id int64) error {
 	letter, err := s.Letter(ctx, id)
 	switch {
@@ -90,7 +87,8 @@ func (s *Store) whyUnresolvable(ctx context.Context, id int64) error {
 		return pipeline.Errorf(pipeline.KindConflict, "dead letter %d is resolved", id)
 	default:
 		return pipeline.Errorf(pipeline.KindConflict,
-			"a replay of dead letter %d was begun as order %s, and its outcome is not known; repeat the replay first", id, letter.ReplayID)
+			"a replay of dead letter %d was begun as order %s, and its outcome is not known; repeat the replay first",
+			id, letter.ReplayID)
 	}
 }
 
@@ -114,36 +112,4 @@ func resolutionDetail(id int64, how pipeline.LetterResolution) (string, error) {
 		return "", pipeline.Wrap(pipeline.KindData, err, "audit log: detail")
 	}
 	return string(detail), nil
-}
-
-// optionalText writes the empty text as null.
-func optionalText(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-// OrderReleases returns the releases of an order that Redis is not known to have. An id that is no UUID is no order's. It
-// relies on releases_pkey.
-func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pipeline.Release, error) {
-	id, err := uuid.Parse(orderID)
-	if err != nil || !pipeline.ValidSaleID(saleID) {
-		return nil, nil
-	}
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
-		select sale_id, order_id::text, sequence, user_id, partition from releases
-		where sale_id = $1 and order_id = $2 and applied_at is null
-		order by sequence`, saleID, id)
-	if err != nil {
-		return nil, wrap(err, "releases of an order")
-	}
-	releases, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pipeline.Release, error) {
-		var r pipeline.Release
-		err := row.Scan(&r.SaleID, &r.OrderID, &r.Sequence, &r.UserID, &r.Partition)
-		return r, err
-	})
-	return releases, wrap(err, "releases of an order")
 }

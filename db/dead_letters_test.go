@@ -15,7 +15,7 @@ import (
 	"sluice/pipeline"
 )
 
-// letterPayload reads a payload back as db/payload.go says it is written.
+// letterPayload reads a payload back that letterFields wrote.
 func letterPayload(f *fixture) map[string]string {
 	f.Helper()
 	var fields map[string]json.RawMessage
@@ -136,13 +136,13 @@ func TestLettersAreListed(t *testing.T) {
 		filter pipeline.LettersFilter
 		want   []int64
 	}{
-		"waiting":   {pipeline.LettersFilter{}, []int64{ids[0], ids[1], ids[3], ids[4]}},
-		"all":       {pipeline.LettersFilter{All: true}, ids},
-		"a page":    {pipeline.LettersFilter{After: ids[0], Limit: 2}, []int64{ids[1], ids[3]}},
-		"of a sale": {pipeline.LettersFilter{SaleID: "drop-1"}, []int64{ids[0], ids[4]}},
-		"by reason": {pipeline.LettersFilter{Reason: "refused", All: true}, []int64{ids[1], ids[2], ids[4]}},
-		"both":      {pipeline.LettersFilter{SaleID: "drop-1", Reason: "undecodable"}, ids[:1]},
-		"of no one": {pipeline.LettersFilter{SaleID: "no\x00body\xff"}, nil},
+		"unresolved": {pipeline.LettersFilter{}, []int64{ids[0], ids[1], ids[3], ids[4]}},
+		"all":        {pipeline.LettersFilter{All: true}, ids},
+		"a page":     {pipeline.LettersFilter{After: ids[0], Limit: 2}, []int64{ids[1], ids[3]}},
+		"of a sale":  {pipeline.LettersFilter{SaleID: "drop-1"}, []int64{ids[0], ids[4]}},
+		"by reason":  {pipeline.LettersFilter{Reason: "refused", All: true}, []int64{ids[1], ids[2], ids[4]}},
+		"both":       {pipeline.LettersFilter{SaleID: "drop-1", Reason: "undecodable"}, ids[:1]},
+		"of no one":  {pipeline.LettersFilter{SaleID: "no\x00body\xff"}, nil},
 	} {
 		letters, err := f.store.Letters(f.ctx(), test.filter)
 		if err != nil {
@@ -179,8 +179,8 @@ func TestLetterIsShownWhole(t *testing.T) {
 	wantKind(t, err, pipeline.KindNotFound)
 }
 
-// What is stored before a replay's call is kept by every other try; once it is known that there is no order, the next may ask
-// for something else, under the same order id.
+// What is stored before a replay's call is kept by every other try; once it is known that there is no order, the next
+// may ask for something else, under the same order id.
 func TestReplayIsBegunOnce(t *testing.T) {
 	f := setup(t)
 	id := f.letter(1, "drop-1", "refused")

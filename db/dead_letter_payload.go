@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// maxLetterValue cuts a single field of a letter: what a stranger wrote into the stream may have any size.
+	// maxLetterValue cuts a single field of a letter: what some other program wrote into the stream may have any size.
 	maxLetterValue = 64 << 10 // bytes
 	// maxLetterText cuts the texts of a letter.
 	maxLetterText = 4 << 10 // bytes
 )
 
-// letterFields writes an entry's fields as JSON that jsonb accepts. A text stays itself. What is not text (bytes that are
-// not UTF-8, or a NUL, which jsonb can't hold) becomes {"base64": …}; what is too long, {"base64": …, "bytes": its whole
-// length}. A name that is not text is written as "base64:…".
+// letterFields writes an entry's fields as JSON that jsonb accepts. A text stays itself. What is not text (bytes that
+// are not UTF-8, or a NUL, which jsonb can't hold) becomes {"base64": …}; what is too long, {"base64": …, "bytes": its
+// whole length}. A name that is not text is written as "base64:…".
 func letterFields(fields map[string]any) map[string]any {
 	written := make(map[string]any, len(fields))
 	for name, value := range fields {

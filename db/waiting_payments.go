@@ -1,0 +1,82 @@
+package db
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+// waitingPaymentsQuery relies on payments_waiting_idx, and on orders_pkey for each row.
+const waitingPaymentsQuery = `
+select p.id, p.sale_id, p.received_at, exists (select from orders o where o.sale_id = p.sale_id and o.id = p.order_id)
+from payments p
+where p.outcome = 'waiting' and p.id > $1
+order by p.id limit $2`
+
+// WaitingPayments returns up to limit payments that wait for their orders, oldest first, with ids greater than after.
+func (s *Store) WaitingPayments(ctx context.Context, after int64, limit int) ([]pipeline.WaitingPayment, error) {
+	return queryAll(ctx, s, "waiting payments", func(row pgx.CollectableRow) (pipeline.WaitingPayment, error) {
+		var w pipeline.WaitingPayment
+		err := row.Scan(&w.ID, &w.SaleID, &w.ReceivedAt, &w.Stored)
+		return w, err
+	}, waitingPaymentsQuery, after, limit)
+}
+
+const (
+	// waitingPaymentQuery skips a payment that another call is deciding.
+	waitingPaymentQuery = `
+select ` + paymentColumns + ` from payments where id = $1 and outcome = 'waiting' for no key update skip locked`
+
+	decidePaymentQuery = `
+update payments set outcome = $2, reason = $3, detail = $4, order_status = $5, decided_at = now()
+where id = $1
+returning ` + paymentColumns
+)
+
+// DecideWaiting decides a payment that waits, by its order, or by absent where that still has no row; if absent has no
+// Outcome, it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left alone:
+// the record is empty then. Errors: KindUnavailable.
+func (s *Store) DecideWaiting(
+	ctx context.Context, id int64, sale *pipeline.Sale, absent pipeline.PaymentDecision,
+) (pipeline.PaymentRecord, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	record, err := retryCollisions(ctx, func() (record pipeline.PaymentRecord, err error) {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			d := paymentTx{tx: tx, sale: sale, absent: absent}
+			record, err = d.decideWaiting(ctx, id)
+			return err
+		})
+		return record, err
+	})
+	return record, wrap(err, "decide a payment")
+}
+
+func (d *paymentTx) decideWaiting(ctx context.Context, id int64) (pipeline.PaymentRecord, error) {
+	var record pipeline.PaymentRecord
+	rows, err := d.tx.Query(ctx, waitingPaymentQuery, id)
+	if err != nil {
+		return record, err
+	}
+	p, err := pgx.CollectExactlyOneRow(rows, scanPayment)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return record, nil
+	}
+	if err != nil {
+		return record, err
+	}
+	p.OrderStatus = ""
+	decision, err := d.payOrder(ctx, &p, &record)
+	if err != nil || decision.Outcome == "" {
+		return record, err
+	}
+	rows, err = d.tx.Query(ctx, decidePaymentQuery, id, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus)
+	if err != nil {
+		return record, err
+	}
+	record.Payment, err = pgx.CollectExactlyOneRow(rows, scanPayment)
+	return record, err
+}

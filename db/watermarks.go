@@ -1,0 +1,77 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+// waterwatermarksQuery lists what Redis must have: every sale that was loaded, or sold from, on each of its partitions,
+// until a day after its last order can be paid. Older ones count while they have something to give back. Sales are few,
+// and releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
+const watermarksQuery = `
+select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0), coalesce(w.lost, 0),
+	case when s.waitlist > 0 then greatest(
+		(select max(ticket) from waitlist l where l.sale_id = s.id and l.partition = p.partition),
+		(select max(left_ticket) from waitlist l
+			where l.sale_id = s.id and l.partition = p.partition and left_ticket is not null),
+		0) else 0 end
+from sales s
+cross join lateral unnest(s.partitions) as p (partition)
+left join watermarks w on w.sale_id = s.id and w.partition = p.partition
+where (s.loaded_at is not null or w.sale_id is not null) and (
+	s.closes_at + s.payment_window > now() - interval '24 hours'
+	or exists (select from releases r where r.sale_id = s.id and r.partition = p.partition and r.applied_at is null)
+)
+order by s.closes_at desc, s.id`
+
+// Marks returns what Redis must at least have, the sales that close last first.
+func (s *Store) Marks(ctx context.Context) ([]pipeline.Mark, error) {
+	return queryAll(ctx, s, "watermarks", func(row pgx.CollectableRow) (pipeline.Mark, error) {
+		var m pipeline.Mark
+		err := row.Scan(&m.SaleID, &m.Partition, &m.Version, &m.Accepted, &m.Released, &m.Lost, &m.Tickets)
+		return m, err
+	}, watermarksQuery)
+}
+
+// recordRebuildQuery joins the generation that the verification began, as the statement that persists orders does: one
+// that was overtaken (its connection was cut, its process stopped) writes nothing. Were its accepts counted as lost
+// beside those of the verification that overtook it, as many that are lost later would not be missed.
+const recordRebuildQuery = `
+with fence as (
+	select from join_generation() as number where number = $7
+), counted as (
+	insert into watermarks as w (sale_id, partition, lost)
+	select $2::text, $3::smallint, $4::bigint from fence
+	on conflict (sale_id, partition) do update set lost = w.lost + excluded.lost, updated_at = now()
+)
+insert into audit_log (actor, action, sale_id, detail)
+select $1::text, $6::text, $2::text, $5::text::jsonb from fence`
+
+// RecordRebuild writes a rebuild into the audit log, and the accepts that it found lost into the watermarks, at once.
+// Errors: pipeline.ErrStaleGeneration, when another verification began since; nothing was written.
+func (s *Store) RecordRebuild(
+	ctx context.Context, g pipeline.Generation, actor string, r pipeline.RebuildReport,
+) error {
+	detail, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	recorded, err := s.exec(ctx, "record a rebuild", recordRebuildQuery,
+		actor, r.SaleID, int16(r.Partition), r.Missing, string(detail), rebuildAction(r.Cause), g)
+	if err == nil && recorded == 0 {
+		return pipeline.ErrStaleGeneration
+	}
+	return err
+}
+
+// rebuildAction names a rebuild for the audit log.
+func rebuildAction(cause string) string {
+	if cause == "repair" {
+		return "repair"
+	}
+	return "rebuild"
+}

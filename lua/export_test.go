@@ -1,0 +1,4 @@
+package lua
+
+// MaxSettleBatch is for the tests of a full batch.
+const MaxSettleBatch = maxSettleBatch

@@ -1,0 +1,22 @@
+package lua
+
+// SaleKeys are the keys of one sale on one partition; they share a hash slot.
+type SaleKeys struct {
+	Sale     string // hash of the sale
+	Buyers   string // hash from user id to slot
+	Trusted  string // names the server process whose state was verified
+	Orders   string // the partition's stream of order events
+	Waitlist string // sorted set of the users who wait, by ticket
+	Waiting  string // hash from user id to waitlist entry
+}
+
+// AdmitKeys and ReleaseKeys are older names of SaleKeys.
+type (
+	AdmitKeys   = SaleKeys
+	ReleaseKeys = SaleKeys
+)
+
+// withOrders are all keys, in the order of the scripts that can hand units over.
+func (k SaleKeys) withOrders() []string {
+	return []string{k.Sale, k.Buyers, k.Trusted, k.Orders, k.Waitlist, k.Waiting}
+}
