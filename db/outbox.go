@@ -135,7 +135,7 @@ returning j.reason`
 func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, failQuery, c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Pause,
+	rows, err := s.pool.Query(ctx, failQuery, c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Backoff,
 		webhook.FailingLimit)
 	if err != nil {
 		return "", wrap(err, "note a failed delivery")

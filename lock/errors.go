@@ -76,7 +76,7 @@ func hashTag(key string) string {
 }
 
 // beside is a key that lies in the slot of another. The key was checked.
-func beside(key, name string) string {
+func siblingKey(key, name string) string {
 	if hashTag(key) == key {
 		return "{" + key + "}:" + name
 	}

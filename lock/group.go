@@ -18,7 +18,7 @@ type member interface {
 
 // group is a Hold of several: it is good while need of them are. All needs every one, a quorum a majority.
 type group struct {
-	need   int
+	required   int
 	parent context.Context
 
 	mu      sync.Mutex // protects the rest
@@ -26,12 +26,12 @@ type group struct {
 	ended   error
 	work    context.Context
 	cancel  context.CancelCauseFunc
-	ending  func() // called when it ends
+	onEnd  func() // called when it ends
 	watcher func() // of a group around this one
 }
 
 func newGroup(ctx context.Context, members []member, need int) *group {
-	g := &group{need: need, parent: ctx, members: members}
+	g := &group{required: need, parent: ctx, members: members}
 	g.work, g.cancel = context.WithCancelCause(ctx)
 	for _, m := range members {
 		if m != nil {
@@ -56,11 +56,11 @@ func (g *group) until() (time.Time, bool) {
 			ends = append(ends, end)
 		}
 	}
-	if len(ends) < g.need {
+	if len(ends) < g.required {
 		return time.Time{}, false
 	}
 	slices.SortFunc(ends, func(a, b time.Time) int { return b.Compare(a) })
-	return ends[g.need-1], true
+	return ends[g.required-1], true
 }
 
 // check ends the group when too few are left. Every member tells of its end.
@@ -84,8 +84,8 @@ func (g *group) end(why error) (was bool) {
 	}
 	g.ended = why
 	g.cancel(why)
-	if g.ending != nil {
-		g.ending()
+	if g.onEnd != nil {
+		g.onEnd()
 	}
 	return true
 }
@@ -133,8 +133,8 @@ func (g *group) Extend(ctx context.Context, d time.Duration) error {
 	if err := checkTTL("extension", d); err != nil {
 		return err
 	}
-	done, err := g.every(func(m member) error { return m.Extend(ctx, d) })
-	if done < g.need {
+	done, err := g.forEach(func(m member) error { return m.Extend(ctx, d) })
+	if done < g.required {
 		return err
 	}
 	if _, good := g.alive(); !good {
@@ -149,18 +149,18 @@ func (g *group) Unlock(ctx context.Context) error {
 		g.end(ErrLeaseLost)
 	}
 	first := g.end(errUnlocked)
-	done, err := g.every(func(m member) error { return m.Unlock(ctx) })
+	done, err := g.forEach(func(m member) error { return m.Unlock(ctx) })
 	if !first && err == nil || !good {
 		return errors.Join(fmt.Errorf("%w: the lease was over, or it was unlocked before", ErrNotHeld), err)
 	}
-	if done < g.need {
+	if done < g.required {
 		return err
 	}
 	return nil
 }
 
 // every calls f for all members at once, and tells for how many it went well.
-func (g *group) every(f func(member) error) (done int, err error) {
+func (g *group) forEach(f func(member) error) (done int, err error) {
 	g.mu.Lock()
 	members := slices.Clone(g.members)
 	g.mu.Unlock()

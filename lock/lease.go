@@ -11,19 +11,19 @@ import (
 )
 
 // grip is how a lease lies in Redis: what to renew, and how to free it.
-type grip interface {
+type record interface {
 	renewals() []scripts.Renewal // without TTL
 	free(ctx context.Context) (held bool, err error)
 }
 
 // lease is a Hold on one server. Its clock is local: whatever the network does, it is over at its deadline.
 type lease struct {
-	grip
+	record
 	client *Client
 	fence  int64
 	ttl    time.Duration
 	parent context.Context // of the work; renewal ends with it
-	keep   bool            // renewed by the client
+	renews   bool            // renewed by the client
 
 	mu       sync.Mutex // protects the rest
 	deadline time.Time
@@ -35,15 +35,15 @@ type lease struct {
 
 	// Of the renewer, under its mutex.
 	due  time.Time
-	busy bool
+	renewing bool
 }
 
 var errUnlocked = fmt.Errorf("%w: it was unlocked", context.Canceled)
 
 // hold makes a lease of what was taken by a call that was sent at an instant, for first, and then renewed for ttl each time.
 // It returns ErrLeaseLost, and frees, when the answer came too late.
-func (c *Client) hold(ctx context.Context, g grip, fence int64, sent time.Time, first, ttl time.Duration, keep bool) (*lease, error) {
-	l := &lease{grip: g, client: c, fence: fence, ttl: ttl, parent: ctx, keep: keep, deadline: validUntil(sent, first)}
+func (c *Client) newLease(ctx context.Context, g record, fence int64, sent time.Time, first, ttl time.Duration, keep bool) (*lease, error) {
+	l := &lease{record: g, client: c, fence: fence, ttl: ttl, parent: ctx, renews: keep, deadline: validUntil(sent, first)}
 	if ctx.Err() != nil { // meanwhile nobody wants it any more
 		return nil, errors.Join(fmt.Errorf("%w: the wait is over: %w", ErrNotAcquired, context.Cause(ctx)), l.release(ctx))
 	}
@@ -69,12 +69,12 @@ func (l *lease) ValidUntil() time.Time {
 func (l *lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begin()
+	l.startContext()
 	return workContext{l.work, l.check}
 }
 
 // begin needs mu.
-func (l *lease) begin() {
+func (l *lease) startContext() {
 	if l.work != nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (l *lease) end(why error) bool {
 	}
 	watcher := l.watcher
 	l.mu.Unlock()
-	if l.keep {
+	if l.renews {
 		l.client.renewer.remove(l)
 	}
 	if watcher != nil {
@@ -134,7 +134,7 @@ func (l *lease) alive() (time.Time, bool) {
 }
 
 // left is how much of the lease is, at most the TTL; all of it when it is over, since there is no hurry any more.
-func (l *lease) left() time.Duration {
+func (l *lease) remaining() time.Duration {
 	until, alive := l.alive()
 	if !alive {
 		return l.ttl
@@ -144,7 +144,7 @@ func (l *lease) left() time.Duration {
 
 // renewed takes the answer to a renewal that was sent at an instant. One that comes after the deadline is void: the holder
 // was told that it is over.
-func (l *lease) renewed(sent time.Time, ttl time.Duration) {
+func (l *lease) applyRenewal(sent time.Time, ttl time.Duration) {
 	until := validUntil(sent, ttl)
 	l.mu.Lock()
 	now := time.Now()
@@ -164,7 +164,7 @@ func (l *lease) watch(watcher func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watcher = watcher
-	l.begin() // so that the deadline is noticed
+	l.startContext() // so that the deadline is noticed
 }
 
 func (l *lease) Extend(ctx context.Context, d time.Duration) error {
@@ -192,7 +192,7 @@ func (l *lease) Extend(ctx context.Context, d time.Duration) error {
 			return fmt.Errorf("%w: Redis has it no more", ErrNotHeld)
 		}
 	}
-	l.renewed(sent, d)
+	l.applyRenewal(sent, d)
 	if _, alive := l.alive(); !alive {
 		return fmt.Errorf("%w: the lease ended meanwhile", ErrNotHeld)
 	}
@@ -212,7 +212,7 @@ func (l *lease) Unlock(ctx context.Context) error {
 func (l *lease) release(ctx context.Context) error {
 	ctx = detached(ctx)
 	held, err := l.free(ctx)
-	if err != nil && !told(err) && ctx.Err() == nil {
+	if err != nil && !serverAnswered(err) && ctx.Err() == nil {
 		var again error
 		if _, again = l.free(ctx); again == nil { // not held now: the first call freed it
 			return nil

@@ -58,21 +58,21 @@ func (m Mutex) take(ctx context.Context, patient bool, options []CallOption) (Ho
 // leaseFor waits as long as ctx lasts, for work that may last longer.
 func (m Mutex) leaseFor(ctx, work context.Context, patient bool, o lockOptions, ttl time.Duration) (*lease, error) {
 	c, id := m.client, m.client.newID()
-	g := &mutexGrip{c.scripter(o.strict), scripts.Keys{Lock: m.key, Queue: beside(m.key, "queue")}, c.caller(o.owner, id), ttl, m.fair}
-	q := quest{client: c, id: id, wait: o.wait, patient: patient, poll: ttl / renewPart, strict: o.strict, renewed: o.lease == 0, asker: g}
+	g := &mutexRecord{c.scripter(o.strict), scripts.Keys{Lock: m.key, Queue: siblingKey(m.key, "queue")}, c.caller(o.owner, id), ttl, m.fair}
+	q := acquisition{client: c, id: id, timeout: o.wait, blocking: patient, poll: ttl / renewPart, strict: o.strict, renews: o.lease == 0, requester: g}
 	got, sent, handed, err := q.run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	first := ttl // of the lease; the next ones are renewals
 	if handed {
-		first = handedFor // whatever the TTL is: a shorter one may be over since we queued
+		first = transferTTL // whatever the TTL is: a shorter one may be over since we queued
 	}
-	return c.hold(work, g, got.Fence, sent, first, ttl, o.lease == 0)
+	return c.newLease(work, g, got.Fence, sent, first, ttl, o.lease == 0)
 }
 
 // mutexGrip is one entry of an owner.
-type mutexGrip struct {
+type mutexRecord struct {
 	rdb  redis.Scripter
 	keys scripts.Keys
 	who  scripts.Caller
@@ -80,22 +80,22 @@ type mutexGrip struct {
 	fair bool
 }
 
-func (g *mutexGrip) ask(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
+func (g *mutexRecord) try(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
 	who := g.who
 	who.Channel, who.Again = channel, again
 	return scripts.Acquire(ctx, g.rdb, g.keys, who, g.ttl, g.fair)
 }
 
-func (g *mutexGrip) renewals() []scripts.Renewal {
+func (g *mutexRecord) renewals() []scripts.Renewal {
 	return []scripts.Renewal{{Key: g.keys.Lock, Owner: g.who.Owner, Hold: g.who.Hold}}
 }
 
-func (g *mutexGrip) free(ctx context.Context) (held bool, err error) {
+func (g *mutexRecord) free(ctx context.Context) (held bool, err error) {
 	return scripts.Release(ctx, g.rdb, g.keys, g.who)
 }
 
 // leave gives up a wait. Its own failure is not told: the first error says more, and time does the same later.
-func (g *mutexGrip) leave(ctx context.Context, channel string) {
+func (g *mutexRecord) withdraw(ctx context.Context, channel string) {
 	ctx = detached(ctx)
 	who := g.who
 	who.Channel = channel

@@ -21,7 +21,7 @@ const (
 	votePart = 4
 	// votePause is the longest pause before the next vote, at first; it doubles up to a tenth of the lease. It is random,
 	// so that two who split the votes don't split them again.
-	votePause = 20 * time.Millisecond
+	voteBackoff = 20 * time.Millisecond
 )
 
 // Servers are independent Redis servers that vote (RedLock): no replicas of each other, no nodes of one cluster, each on its own
@@ -83,8 +83,8 @@ func (m QuorumMutex) take(ctx context.Context, patient bool, options []CallOptio
 		waiting, cancel = context.WithTimeout(ctx, o.wait)
 		defer cancel()
 	}
-	v := vote{QuorumMutex: m, work: ctx, ttl: ttl, o: lockOptions{owner: NewOwner(), lease: o.lease, strict: true}}
-	return v.until(waiting, patient)
+	v := election{QuorumMutex: m, work: ctx, ttl: ttl, o: lockOptions{owner: NewOwner(), lease: o.lease, strict: true}}
+	return v.lock(waiting, patient)
 }
 
 func (s Servers) check() error {
@@ -104,15 +104,15 @@ func (s Servers) check() error {
 }
 
 // vote is one call of Lock.
-type vote struct {
+type election struct {
 	QuorumMutex
 	work context.Context // of the holder
 	ttl  time.Duration
 	o    lockOptions // on each server
 }
 
-func (v *vote) until(ctx context.Context, patient bool) (Hold, error) {
-	longest := votePause
+func (v *election) lock(ctx context.Context, patient bool) (Hold, error) {
+	longest := voteBackoff
 	for {
 		for _, c := range v.servers.clients {
 			if c.closed() {
@@ -122,7 +122,7 @@ func (v *vote) until(ctx context.Context, patient bool) (Hold, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: the wait is over: %w", ErrNotAcquired, context.Cause(ctx))
 		}
-		h, err := v.once(ctx)
+		h, err := v.round(ctx)
 		if err == nil || !patient {
 			return h, err
 		}
@@ -133,18 +133,18 @@ func (v *vote) until(ctx context.Context, patient bool) (Hold, error) {
 		case <-v.servers.clients[0].closing.Done():
 		}
 		pause.Stop()
-		longest = max(min(2*longest, v.ttl/10), votePause)
+		longest = max(min(2*longest, v.ttl/10), voteBackoff)
 	}
 }
 
 // once asks all servers at the same time.
-func (v *vote) once(ctx context.Context) (Hold, error) {
+func (v *election) round(ctx context.Context) (Hold, error) {
 	clients := v.servers.clients
 	members, errs := make([]member, len(clients)), make([]error, len(clients))
 	var calls sync.WaitGroup
 	for i := range clients {
 		calls.Go(func() {
-			if l, err := v.ask(ctx, i); err == nil {
+			if l, err := v.request(ctx, i); err == nil {
 				members[i] = l
 			} else if !errors.Is(err, ErrNotAcquired) {
 				errs[i] = fmt.Errorf("server %d: %w", i+1, err)
@@ -154,17 +154,17 @@ func (v *vote) once(ctx context.Context) (Hold, error) {
 	calls.Wait()
 	g := newGroup(v.work, members, len(clients)/2+1)
 	if _, good := g.alive(); !good {
-		_, _ = g.every(func(m member) error { return m.Unlock(ctx) }) // what can't be freed ends by itself
+		_, _ = g.forEach(func(m member) error { return m.Unlock(ctx) }) // what can't be freed ends by itself
 		return nil, errors.Join(append([]error{ErrNotAcquired}, errs...)...)
 	}
 	if v.o.lease == 0 {
-		v.mend(g)
+		v.repair(g)
 	}
 	return g, nil
 }
 
 // ask takes the lock on one server, if that may vote.
-func (v *vote) ask(ctx context.Context, i int) (*lease, error) {
+func (v *election) request(ctx context.Context, i int) (*lease, error) {
 	c := v.servers.clients[i]
 	ctx, cancel := context.WithTimeout(ctx, max(v.ttl/votePart, time.Millisecond))
 	defer cancel()
@@ -173,14 +173,14 @@ func (v *vote) ask(ctx context.Context, i int) (*lease, error) {
 		return nil, err
 	}
 	// Asked afterwards: a server that is old enough now was the same when it gave the lock.
-	if err := oldEnough(ctx, c.rdb, c.ttl); err != nil {
+	if err := checkUptime(ctx, c.rdb, c.ttl); err != nil {
 		return nil, errors.Join(err, l.Unlock(ctx))
 	}
 	return l, nil
 }
 
 // oldEnough tells whether a server has been up for longer than any lease it may have forgotten.
-func oldEnough(ctx context.Context, rdb redis.UniversalClient, ttl time.Duration) error {
+func checkUptime(ctx context.Context, rdb redis.UniversalClient, ttl time.Duration) error {
 	info, err := rdb.Info(ctx, "server").Result()
 	if err != nil {
 		return err
@@ -199,11 +199,11 @@ func oldEnough(ctx context.Context, rdb redis.UniversalClient, ttl time.Duration
 
 // mend asks servers again that have no lock of ours, at every third of the lease, until the hold ends. Renewing those that have
 // one is their clients' matter.
-func (v *vote) mend(g *group) {
+func (v *election) repair(g *group) {
 	c := v.servers.clients[0]
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
-		if !c.begin() {
+		if !c.startTask() {
 			return
 		}
 		defer c.running.Done()
@@ -211,7 +211,7 @@ func (v *vote) mend(g *group) {
 			return
 		}
 		for _, i := range g.missing() {
-			if l, err := v.ask(v.work, i); err == nil {
+			if l, err := v.request(v.work, i); err == nil {
 				g.replace(i, l)
 			}
 		}
@@ -220,7 +220,7 @@ func (v *vote) mend(g *group) {
 		}
 	})
 	g.mu.Lock()
-	g.ending = func() { timer.Stop() }
+	g.onEnd = func() { timer.Stop() }
 	g.mu.Unlock()
 	timer.Reset(v.ttl / renewPart)
 }

@@ -12,31 +12,31 @@ import (
 //
 // A writer's Hold has a fence; a reader's has none, since it writes nothing. One round trip to take and to free, a wait costs
 // one more.
-type RWMutex struct{ shares shares }
+type RWMutex struct{ shared sharedLock }
 
 // RWMutex returns the read-write lock of a key, of 1 to MaxKeyBytes bytes.
-func (c *Client) RWMutex(key string) RWMutex { return RWMutex{shares{c, key}} }
+func (c *Client) RWMutex(key string) RWMutex { return RWMutex{sharedLock{c, key}} }
 
 var _ Locker = RWMutex{}
 
 // Lock waits until it may write; see Locker.
 func (m RWMutex) Lock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, writing, true, options)
+	return m.shared.take(ctx, writing, true, options)
 }
 
 // TryLock may write if nobody holds or waits; see Locker.
 func (m RWMutex) TryLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, writing, false, options)
+	return m.shared.take(ctx, writing, false, options)
 }
 
 // RLock waits until it may read: until no writer holds, and none who came before waits.
 func (m RWMutex) RLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, reading, true, options)
+	return m.shared.take(ctx, reading, true, options)
 }
 
 // TryRLock may read if no writer holds and nobody waits.
 func (m RWMutex) TryRLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, reading, false, options)
+	return m.shared.take(ctx, reading, false, options)
 }
 
 // RLocker is the readers' side, for Do and All.

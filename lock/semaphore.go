@@ -19,12 +19,12 @@ const (
 //
 // n is not stored: every caller says it, and all should say the same. While they differ, nobody gets a permit beyond his own n.
 type Semaphore struct {
-	shares shares
+	shared sharedLock
 	n      int64
 }
 
 // Semaphore returns the semaphore of a key with n permits, 1 to MaxPermits.
-func (c *Client) Semaphore(key string, n int64) Semaphore { return Semaphore{shares{c, key}, n} }
+func (c *Client) Semaphore(key string, n int64) Semaphore { return Semaphore{sharedLock{c, key}, n} }
 
 var _ Locker = Semaphore{}
 
@@ -52,7 +52,7 @@ func (s Semaphore) take(ctx context.Context, count int64, patient bool, options 
 	if err := checkPermits(count, s.n); err != nil {
 		return nil, err
 	}
-	return s.shares.take(ctx, scripts.Share{Kind: scripts.Permit, Amount: count, Limit: s.n}, patient, options)
+	return s.shared.take(ctx, scripts.Share{Kind: scripts.Permit, Amount: count, Limit: s.n}, patient, options)
 }
 
 func checkPermits(count, n int64) error {

@@ -45,7 +45,7 @@ func (m *Metrics) delivered(endpoint int64, r Result) {
 }
 
 // show replaces what was shown before: an endpoint that was removed is not shown any more.
-func (m *Metrics) show(endpoints []Endpoint) {
+func (m *Metrics) setEndpoints(endpoints []Endpoint) {
 	m.backlog.Reset()
 	m.failing.Reset()
 	disabled := 0

@@ -27,36 +27,36 @@ func (p Policy) CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case len(text) > maxURLBytes:
-		return badURL("it has %d bytes; at most %d are allowed", len(text), maxURLBytes)
+		return invalidURL("it has %d bytes; at most %d are allowed", len(text), maxURLBytes)
 	case err != nil || u.Opaque != "" || u.Hostname() == "":
-		return badURL("write it as https://host/path")
+		return invalidURL("write it as https://host/path")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return badURL("%s is not https", u.Scheme)
+		return invalidURL("%s is not https", u.Scheme)
 	case u.User != nil:
-		return badURL("leave out user and password; deliveries are signed")
+		return invalidURL("leave out user and password; deliveries are signed")
 	case u.Fragment != "" || strings.HasSuffix(text, "#"):
-		return badURL("leave out what follows #; it is never sent")
+		return invalidURL("leave out what follows #; it is never sent")
 	case !validPort(u):
-		return badURL("the port is not a number from 1 to 65535")
+		return invalidURL("the port is not a number from 1 to 65535")
 	case p.AllowPrivate:
 		return nil
 	case u.Scheme != "https":
-		return badURL("use https; plain http is allowed with WEBHOOK_ALLOW_PRIVATE=true only")
+		return invalidURL("use https; plain http is allowed with WEBHOOK_ALLOW_PRIVATE=true only")
 	}
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return badURL("%s is this machine; %s", host, private)
+		return invalidURL("%s is this machine; %s", host, privateHint)
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && !public(ip) {
-		return badURL("%s is not a public address; %s", host, private)
+		return invalidURL("%s is not a public address; %s", host, privateHint)
 	}
 	return nil
 }
 
 // private is what to do about a target that is refused for where it is.
-const private = "targets inside the network are allowed with WEBHOOK_ALLOW_PRIVATE=true only"
+const privateHint = "targets inside the network are allowed with WEBHOOK_ALLOW_PRIVATE=true only"
 
-func badURL(format string, args ...any) error {
+func invalidURL(format string, args ...any) error {
 	return pipeline.Errorf(pipeline.KindInvalid, "url: %s", fmt.Sprintf(format, args...))
 }
 
@@ -85,11 +85,11 @@ func (p Policy) control(_, address string, _ syscall.RawConn) error {
 }
 
 // errPrivate does not name the address: it would tell whoever chose the name what it means inside the network.
-var errPrivate = pipeline.Errorf(pipeline.KindInvalid, "the host has an address that is not public; %s", private)
+var errPrivate = pipeline.Errorf(pipeline.KindInvalid, "the host has an address that is not public; %s", privateHint)
 
 // special are the blocks that the registries of IANA (RFC 6890 and its successors) keep from global use, besides those
 // that netip knows by itself, and the tunnels that lead to any IPv4 address.
-var special = prefixes(
+var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
 	"203.0.113.0/24", "240.0.0.0/4",
 	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
@@ -121,7 +121,7 @@ func public(ip netip.Addr) bool {
 	if ip.Is6() && !global.Contains(ip) {
 		return false
 	}
-	for _, block := range special {
+	for _, block := range reserved {
 		if block.Contains(ip) {
 			return false
 		}

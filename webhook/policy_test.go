@@ -116,9 +116,9 @@ func TestPauses(t *testing.T) {
 	for failures, middle := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 12: 2048 * time.Second, 13: time.Hour, 1000: time.Hour} {
 		different := map[time.Duration]bool{}
 		for range 50 {
-			got := webhook.Pause(failures)
+			got := webhook.Backoff(failures)
 			different[got] = true
-			if got < middle/2 || got > min(middle*3/2, webhook.PauseMax) {
+			if got < middle/2 || got > min(middle*3/2, webhook.BackoffMax) {
 				t.Errorf("after %d failures: %s, want about %s", failures, got, middle)
 			}
 		}

@@ -33,11 +33,11 @@ type rig struct {
 	url   string
 	store *db.Store
 	raw   *pgxpool.Pool
-	desk  *webhook.Desk
+	endpoints  *webhook.EndpointService
 	log   *slog.Logger
 }
 
-var inside = webhook.Policy{AllowPrivate: true}
+var allowPrivate = webhook.Policy{AllowPrivate: true}
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	t.Cleanup(raw.Close)
 	r.raw = raw
-	r.desk = webhook.NewDesk(r.store, inside)
+	r.endpoints = webhook.NewEndpointService(r.store, allowPrivate)
 	return r
 }
 
@@ -120,7 +120,7 @@ func lastNumber() int64 {
 // deliverer runs a deliverer until the test ends or stop is called.
 func (r *rig) deliverer(store webhook.Store, timeout time.Duration) (stop func()) {
 	r.Helper()
-	d := webhook.NewDeliverer(store, webhook.NewSender(inside), webhook.NewMetrics(nil), r.log)
+	d := webhook.NewDeliverer(store, allowPrivate, webhook.NewMetrics(nil), r.log)
 	d.Hasten(10*time.Millisecond, timeout)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -173,7 +173,7 @@ func newReceiver(t *testing.T) *receiver {
 // register makes it an endpoint, for some types of events or all.
 func (r *receiver) register(rig *rig, types ...string) webhook.Endpoint {
 	r.t.Helper()
-	e, err := rig.desk.Add(rig.Context(), "ann", r.server.URL+"/hook?token=t", types)
+	e, err := rig.endpoints.Add(rig.Context(), "ann", r.server.URL+"/hook?token=t", types)
 	must(r.t, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,17 +211,17 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	taking := &taker{ResponseWriter: w, take: func() { r.take(e) }}
+	taking := &takingWriter{ResponseWriter: w, take: func() { r.take(e) }}
 	answer(n, taking, request)
 }
 
 // taker notes the event as arrived when an answer says so, and as a handler that takes it before it fails to answer.
-type taker struct {
+type takingWriter struct {
 	http.ResponseWriter
 	take func()
 }
 
-func (t *taker) WriteHeader(status int) {
+func (t *takingWriter) WriteHeader(status int) {
 	if status/100 == 2 {
 		t.take()
 	}

@@ -24,7 +24,7 @@ import (
 const (
 	// SendTimeout bounds a whole delivery, from the look-up of the name to the end of the answer. A receiver that needs
 	// longer should note the event and answer.
-	SendTimeout = 10 * time.Second
+	sendTimeout = 10 * time.Second
 	// answerBytes is how much of an answer's body is read, and thrown away, so that the connection can be used again.
 	answerBytes = 64 << 10
 	// answerHeaderBytes bounds the answer's header.
@@ -32,7 +32,7 @@ const (
 	// idleConnTimeout keeps a connection for the next event of a busy sale.
 	idleConnTimeout = time.Minute
 	// MaxErrorBytes bounds what is kept of an error.
-	MaxErrorBytes = 300
+	maxErrorBytes = 300
 )
 
 const (
@@ -61,7 +61,7 @@ type Result struct {
 }
 
 // Sender delivers single events. It is safe for concurrent use.
-type Sender struct {
+type sender struct {
 	policy  Policy
 	client  *http.Client
 	timeout time.Duration
@@ -69,11 +69,11 @@ type Sender struct {
 
 // NewSender returns a Sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
 // forbids it.
-func NewSender(policy Policy) *Sender {
-	dialer := &net.Dialer{Timeout: SendTimeout, Control: policy.control}
-	return &Sender{policy: policy, timeout: SendTimeout, client: &http.Client{
+func newSender(policy Policy) *sender {
+	dialer := &net.Dialer{Timeout: sendTimeout, Control: policy.control}
+	return &sender{policy: policy, timeout: sendTimeout, client: &http.Client{
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: SendTimeout, IdleConnTimeout: idleConnTimeout,
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: sendTimeout, IdleConnTimeout: idleConnTimeout,
 			MaxIdleConnsPerHost: 2, MaxIdleConns: 2 * MaxEndpoints, MaxResponseHeaderBytes: answerHeaderBytes,
 			DisableCompression: true, ForceAttemptHTTP2: true,
 		},
@@ -83,19 +83,19 @@ func NewSender(policy Policy) *Sender {
 }
 
 // Close closes the connections that are idle.
-func (s *Sender) Close() { s.client.CloseIdleConnections() }
+func (s *sender) close() { s.client.CloseIdleConnections() }
 
 // Send delivers one event once, within SendTimeout. It never fails otherwise than by its result.
-func (s *Sender) Send(ctx context.Context, e *Endpoint, event *Event) Result {
+func (s *sender) send(ctx context.Context, e *Endpoint, event *Event) Result {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	result := s.send(ctx, e, event, began)
+	result := s.attempt(ctx, e, event, began)
 	result.Took = time.Since(began)
 	return result
 }
 
-func (s *Sender) send(ctx context.Context, e *Endpoint, event *Event, now time.Time) Result {
+func (s *sender) attempt(ctx context.Context, e *Endpoint, event *Event, now time.Time) Result {
 	request, err := s.request(ctx, e, event, now)
 	if err != nil {
 		return failed(err)
@@ -108,11 +108,11 @@ func (s *Sender) send(ctx context.Context, e *Endpoint, event *Event, now time.T
 	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, answerBytes)); err != nil {
 		return failed(err) // a 2xx whose answer broke off may have come from something between us and the receiver
 	}
-	return judge(response)
+	return classify(response)
 }
 
 // request is signed anew for each attempt: receivers refuse a timestamp that is some minutes old.
-func (s *Sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
+func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
 	if err := s.policy.CheckURL(e.URL); err != nil { // it may have been registered under another policy
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *Sender) request(ctx context.Context, e *Endpoint, event *Event, now tim
 	return request, nil
 }
 
-func judge(response *http.Response) Result {
+func classify(response *http.Response) Result {
 	r := Result{Outcome: Refused, Status: response.StatusCode, Error: fmt.Sprintf("the receiver answered %d", response.StatusCode)}
 	switch {
 	case response.StatusCode/100 == 2:
@@ -161,7 +161,7 @@ func retryAfter(text string) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(time.Duration(n)*time.Second, pauseMax)
+	return min(time.Duration(n)*time.Second, backoffMax)
 }
 
 // failed is the result of a delivery that got no answer. The URL is left out of its error: operators know it, and its query
@@ -177,15 +177,15 @@ func failed(err error) Result {
 	case errors.As(err, &ours):
 		text = ours.Message
 	case errors.Is(err, context.DeadlineExceeded):
-		text = fmt.Sprintf("no whole answer within %s", SendTimeout)
+		text = fmt.Sprintf("no whole answer within %s", sendTimeout)
 	}
-	return Result{Outcome: Failed, Error: clip(text)}
+	return Result{Outcome: Failed, Error: sanitize(text)}
 }
 
 // clip makes a text that every log, terminal and column can hold.
-func clip(text string) string {
-	if len(text) > MaxErrorBytes {
-		text = text[:MaxErrorBytes]
+func sanitize(text string) string {
+	if len(text) > maxErrorBytes {
+		text = text[:maxErrorBytes]
 	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {

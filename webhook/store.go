@@ -33,7 +33,7 @@ type Failure struct {
 	Error    string
 	Gone     bool          // the receiver wants nothing more: disable it at once
 	Attempts int           // failures in a row, this one included
-	Pause    time.Duration // until the next attempt
+	Backoff    time.Duration // until the next attempt
 }
 
 // Pruned is what one call dropped from the outbox.

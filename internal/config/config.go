@@ -73,11 +73,11 @@ func Load(program Program, args []string, getenv func(string) string, out io.Wri
 	for i := range all {
 		errs = append(errs, all[i].resolve(getenv))
 	}
-	errs = append(errs, c.check(program))
+	errs = append(errs, c.validate(program))
 	return c, errors.Join(errs...)
 }
 
-func (c *Config) check(program Program) error {
+func (c *Config) validate(program Program) error {
 	var errs []error
 	c.Worker.Partitions = max(c.Partitions, 1) // 0: it was not a number, which is told already
 	errs = append(errs, c.Worker.WithDefaults().Validate())

@@ -22,20 +22,20 @@ type setting struct {
 	required bool
 	parse    func(text string) error // its error must not repeat a secret
 
-	given *string // by flag
+	flagText *string // by flag
 }
 
 func (s *setting) String() string { return "" }
 
 func (s *setting) Set(text string) error {
-	s.given = &text
+	s.flagText = &text
 	return nil
 }
 
 func (s *setting) resolve(getenv func(string) string) error {
 	text := getenv(s.name)
-	if s.given != nil {
-		text = *s.given
+	if s.flagText != nil {
+		text = *s.flagText
 	}
 	if text == "" {
 		text = s.fallback

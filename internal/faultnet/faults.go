@@ -14,13 +14,13 @@ type faults struct {
 	mu      sync.Mutex // protects the rest
 	delay   time.Duration
 	thawed  chan struct{} // closed unless frozen
-	replies int           // to lose, whatever they answer
-	answers []*awaited    // to lose, by what they answer
+	dropNext int           // to lose, whatever they answer
+	dropAnswering []*expectedRequest    // to lose, by what they answer
 	lost    int
 }
 
 // awaited are requests to come whose replies will be lost.
-type awaited struct {
+type expectedRequest struct {
 	text []byte // in lower case
 	left int
 }
@@ -57,41 +57,41 @@ func (f *faults) slow(delay time.Duration) {
 	f.delay = delay
 }
 
-func (f *faults) dropNext(n int) {
+func (f *faults) dropReplies(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.replies += max(n, 0)
+	f.dropNext += max(n, 0)
 }
 
-func (f *faults) dropAnswer(text string, n int) {
+func (f *faults) dropReplyTo(text string, n int) {
 	if n < 1 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answers = append(f.answers, &awaited{[]byte(strings.ToLower(text)), n})
+	f.dropAnswering = append(f.dropAnswering, &expectedRequest{[]byte(strings.ToLower(text)), n})
 }
 
-func (f *faults) keep() {
+func (f *faults) cancelDrops() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.replies, f.answers = 0, nil
+	f.dropNext, f.dropAnswering = 0, nil
 }
 
-func (f *faults) lostSoFar() int {
+func (f *faults) lostCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lost
 }
 
-func (f *faults) lostOne() {
+func (f *faults) countLost() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost++
 }
 
 // pass waits while the network is frozen. It returns false when the context ended first.
-func (f *faults) pass(ctx context.Context) bool {
+func (f *faults) awaitThaw(ctx context.Context) bool {
 	for {
 		f.mu.Lock()
 		thawed := f.thawed
@@ -106,7 +106,7 @@ func (f *faults) pass(ctx context.Context) bool {
 }
 
 // dawdle waits as long as the network is slow. It returns false when the context ended first.
-func (f *faults) dawdle(ctx context.Context) bool {
+func (f *faults) awaitDelay(ctx context.Context) bool {
 	f.mu.Lock()
 	delay := f.delay
 	f.mu.Unlock()
@@ -124,30 +124,30 @@ func (f *faults) dawdle(ctx context.Context) bool {
 }
 
 // losesAnswerTo reports whether the reply to this request will be lost, and counts it if so.
-func (f *faults) losesAnswerTo(request []byte) bool {
+func (f *faults) dropsReplyTo(request []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.answers) == 0 {
+	if len(f.dropAnswering) == 0 {
 		return false
 	}
 	request = bytes.ToLower(request)
-	i := slices.IndexFunc(f.answers, func(a *awaited) bool { return bytes.Contains(request, a.text) })
+	i := slices.IndexFunc(f.dropAnswering, func(a *expectedRequest) bool { return bytes.Contains(request, a.text) })
 	if i < 0 {
 		return false
 	}
-	if f.answers[i].left--; f.answers[i].left <= 0 {
-		f.answers = slices.Delete(f.answers, i, i+1)
+	if f.dropAnswering[i].left--; f.dropAnswering[i].left <= 0 {
+		f.dropAnswering = slices.Delete(f.dropAnswering, i, i+1)
 	}
 	return true
 }
 
 // losesReply reports whether the reply that begins now will be lost whatever it answers, and counts it if so.
-func (f *faults) losesReply() bool {
+func (f *faults) dropsReply() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.replies == 0 {
+	if f.dropNext == 0 {
 		return false
 	}
-	f.replies--
+	f.dropNext--
 	return true
 }

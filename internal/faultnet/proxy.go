@@ -15,7 +15,7 @@ const (
 	// dialLimit bounds the proxy's own connection to the server. The server is on this machine or next to it.
 	dialLimit = 2 * time.Second
 	// acceptPause keeps a listener that can't accept (no descriptors left) from turning hot.
-	acceptPause = 10 * time.Millisecond
+	acceptBackoff = 10 * time.Millisecond
 )
 
 // Proxy stands between clients and one server. It forwards until told otherwise; its methods are the switches, may be
@@ -30,7 +30,7 @@ type Proxy struct {
 	service service
 	closed  bool
 	cut     bool
-	links   map[*link]struct{}
+	connections   map[*connection]struct{}
 	watcher func(Exchange) bool
 	faults  faults
 }
@@ -42,7 +42,7 @@ func Listen(serverURL string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{service: s, links: map[*link]struct{}{}, faults: newFaults()}
+	p := &Proxy{service: s, connections: map[*connection]struct{}{}, faults: newFaults()}
 	if err := p.listen(); err != nil {
 		return nil, fmt.Errorf("faultnet: %w", err)
 	}
@@ -85,7 +85,7 @@ func (p *Proxy) Retarget(serverURL string) error {
 	}
 	p.mu.Lock()
 	p.service.target = s.target
-	links := p.openLinks()
+	links := p.openConnections()
 	p.mu.Unlock()
 	for _, l := range links {
 		l.end()
@@ -98,7 +98,7 @@ func (p *Proxy) Retarget(serverURL string) error {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	p.cut = true
-	links := p.openLinks()
+	links := p.openConnections()
 	p.mu.Unlock()
 	for _, l := range links {
 		l.end()
@@ -127,27 +127,27 @@ func (p *Proxy) Slow(delay time.Duration) { p.faults.slow(delay) }
 
 // DropReplies loses the next n replies of the server, on whatever connection they come, replies to a client's greeting
 // included. The server has done what it was asked; the connection ends in place of the reply.
-func (p *Proxy) DropReplies(n int) { p.faults.dropNext(n) }
+func (p *Proxy) DropReplies(n int) { p.faults.dropReplies(n) }
 
 // DropReplyTo loses the replies to the next n requests that contain a text, whatever the case of its letters: a command's
 // name, an argument. Requests already sent don't count. A request is what a client sends to get one reply: one command of
 // a Redis pipeline; in Postgres all up to the next Sync, so that a new statement's text is in the request that prepares it
 // and its arguments are in the one that runs it. Only the first MiB of a request is searched. Several texts may be waited
 // for at once.
-func (p *Proxy) DropReplyTo(text string, n int) { p.faults.dropAnswer(text, n) }
+func (p *Proxy) DropReplyTo(text string, n int) { p.faults.dropReplyTo(text, n) }
 
 // KeepReplies takes back what is left of DropReplies and DropReplyTo. Requests that were sent before don't count: the reply to
 // one that was marked is lost all the same.
-func (p *Proxy) KeepReplies() { p.faults.keep() }
+func (p *Proxy) KeepReplies() { p.faults.cancelDrops() }
 
 // Lost is how many replies were lost so far.
-func (p *Proxy) Lost() int { return p.faults.lostSoFar() }
+func (p *Proxy) Lost() int { return p.faults.lostCount() }
 
 // Connections is how many connections are open now.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.links)
+	return len(p.connections)
 }
 
 // Close breaks every connection, stops listening and waits until all of the proxy's goroutines have ended. Calling it
@@ -159,7 +159,7 @@ func (p *Proxy) Close() error {
 		return nil
 	}
 	p.closed = true
-	links := p.openLinks()
+	links := p.openConnections()
 	p.mu.Unlock()
 	err := p.listener.Close()
 	for _, l := range links {
@@ -173,9 +173,9 @@ func (p *Proxy) Close() error {
 }
 
 // openLinks needs mu.
-func (p *Proxy) openLinks() []*link {
-	links := make([]*link, 0, len(p.links))
-	for l := range p.links {
+func (p *Proxy) openConnections() []*connection {
+	links := make([]*connection, 0, len(p.connections))
+	for l := range p.connections {
 		links = append(links, l)
 	}
 	return links
@@ -186,30 +186,30 @@ func (p *Proxy) accept() {
 		client, err := p.listener.Accept()
 		switch {
 		case err == nil:
-			p.take(client)
+			p.serve(client)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			time.Sleep(acceptPause)
+			time.Sleep(acceptBackoff)
 		}
 	}
 }
 
 // take starts a link for a new client, or turns it away.
-func (p *Proxy) take(client net.Conn) {
+func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.cut {
 		refuse(client)
 		return
 	}
-	l, target := newLink(client, &p.faults, p.service.framing, p.watcher), p.service.target
-	p.links[l] = struct{}{}
+	l, target := newConnection(client, &p.faults, p.service.framing, p.watcher), p.service.target
+	p.connections[l] = struct{}{}
 	p.running.Go(func() {
 		l.run(target)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.links, l)
+		delete(p.connections, l)
 	})
 }
 

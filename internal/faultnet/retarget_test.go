@@ -15,16 +15,16 @@ import (
 )
 
 // shop answers with its name and counts who asked.
-type shop struct {
+type httpServer struct {
 	*httptest.Server
-	asked atomic.Int64
+	requests atomic.Int64
 }
 
-func newShop(t *testing.T, name string) *shop {
+func newHTTPServer(t *testing.T, name string) *httpServer {
 	t.Helper()
-	s := &shop{}
+	s := &httpServer{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.asked.Add(1)
+		s.requests.Add(1)
 		_, _ = io.WriteString(w, name)
 	}))
 	t.Cleanup(s.Close)
@@ -48,7 +48,7 @@ func ask(t *testing.T, client *http.Client, url string) (string, error) {
 
 func TestRetargetLeadsToAnotherServer(t *testing.T) {
 	t.Parallel()
-	old, other := newShop(t, "old"), newShop(t, "other")
+	old, other := newHTTPServer(t, "old"), newHTTPServer(t, "other")
 	proxy := listen(t, old.URL)
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -63,8 +63,8 @@ func TestRetargetLeadsToAnotherServer(t *testing.T) {
 		got, _ := ask(t, client, url)
 		return got == "other"
 	})
-	if old.asked.Load() != 1 || proxy.URL() != url {
-		t.Errorf("the first server was asked %d times, want once; the URL is %s, want %s", old.asked.Load(), proxy.URL(), url)
+	if old.requests.Load() != 1 || proxy.URL() != url {
+		t.Errorf("the first server was asked %d times, want once; the URL is %s, want %s", old.requests.Load(), proxy.URL(), url)
 	}
 	if err := proxy.Retarget("ftp://h"); err == nil {
 		t.Error("a proxy went before a server of an unknown kind")
@@ -73,7 +73,7 @@ func TestRetargetLeadsToAnotherServer(t *testing.T) {
 
 func TestALostAnswerOfHTTPWasExecuted(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "done")
+	s := newHTTPServer(t, "done")
 	proxy, err := faultnet.Listen(s.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func TestALostAnswerOfHTTPWasExecuted(t *testing.T) {
 	if got, err := ask(t, client, proxy.URL()); err == nil {
 		t.Errorf("got the answer %q, want none", got)
 	}
-	if s.asked.Load() != 1 || proxy.Lost() != 1 {
-		t.Errorf("the server was asked %d times and %d answers were lost, want 1 and 1", s.asked.Load(), proxy.Lost())
+	if s.requests.Load() != 1 || proxy.Lost() != 1 {
+		t.Errorf("the server was asked %d times and %d answers were lost, want 1 and 1", s.requests.Load(), proxy.Lost())
 	}
 	if got, err := ask(t, client, proxy.URL()); got != "done" {
 		t.Errorf("got %q, %v, want the next answer to arrive", got, err)

@@ -13,8 +13,8 @@ import (
 
 // Environment variables that choose the binaries, for running everything against another version.
 const (
-	RedisServerEnv = "SLUICE_REDIS_SERVER" // path of a redis-server or valkey-server
-	PostgresBinEnv = "SLUICE_POSTGRES_BIN" // directory that holds postgres and initdb
+	redisServerEnv = "SLUICE_REDIS_SERVER" // path of a redis-server or valkey-server
+	postgresBinEnv = "SLUICE_POSTGRES_BIN" // directory that holds postgres and initdb
 )
 
 // ErrNoBinary is in the chain of the errors that say that a server is not installed.
@@ -31,10 +31,10 @@ var postgresDirs = []string{
 }
 
 // FindRedis returns the path of the Redis server to run: SLUICE_REDIS_SERVER, else redis-server or valkey-server in PATH.
-func FindRedis() (string, error) {
-	if chosen := os.Getenv(RedisServerEnv); chosen != "" {
+func findRedis() (string, error) {
+	if chosen := os.Getenv(redisServerEnv); chosen != "" {
 		if !isExecutable(chosen) {
-			return "", fmt.Errorf("%s: %s is not an executable file", RedisServerEnv, chosen)
+			return "", fmt.Errorf("%s: %s is not an executable file", redisServerEnv, chosen)
 		}
 		return filepath.Abs(chosen)
 	}
@@ -48,10 +48,10 @@ func FindRedis() (string, error) {
 
 // FindPostgres returns the directory of the postgres and initdb to run: SLUICE_POSTGRES_BIN, else where PATH finds both,
 // else the highest version among the packages' own directories.
-func FindPostgres() (string, error) {
-	if chosen := os.Getenv(PostgresBinEnv); chosen != "" {
-		if !holdsPostgres(chosen) {
-			return "", fmt.Errorf("%s: %s does not hold postgres and initdb", PostgresBinEnv, chosen)
+func findPostgres() (string, error) {
+	if chosen := os.Getenv(postgresBinEnv); chosen != "" {
+		if !hasPostgres(chosen) {
+			return "", fmt.Errorf("%s: %s does not hold postgres and initdb", postgresBinEnv, chosen)
 		}
 		return filepath.Abs(chosen)
 	}
@@ -66,12 +66,12 @@ func FindPostgres() (string, error) {
 		}
 		found = append(found, dirs...)
 	}
-	return newest(found)
+	return newestVersion(found)
 }
 
 // newest picks the directory of the highest version among those that hold Postgres' programs.
-func newest(dirs []string) (string, error) {
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !holdsPostgres(dir) })
+func newestVersion(dirs []string) (string, error) {
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !hasPostgres(dir) })
 	if len(dirs) == 0 {
 		return "", fmt.Errorf("postgres is %w; `make setup` installs it", ErrNoBinary)
 	}
@@ -89,10 +89,10 @@ func postgresInPath() (string, bool) {
 		return "", false
 	}
 	dir := filepath.Dir(path)
-	return dir, holdsPostgres(dir)
+	return dir, hasPostgres(dir)
 }
 
-func holdsPostgres(dir string) bool {
+func hasPostgres(dir string) bool {
 	return isExecutable(filepath.Join(dir, "postgres")) && isExecutable(filepath.Join(dir, "initdb"))
 }
 

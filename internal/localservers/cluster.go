@@ -24,7 +24,7 @@ const portTaken = "Failed listening on port"
 // RedisCluster is a private Redis Cluster of three masters on the loopback interface, without replicas, each with a third of
 // the slots. Its methods may be called from any goroutine.
 type RedisCluster struct {
-	den   *den
+	sandbox   *sandbox
 	nodes []*Redis
 }
 
@@ -34,11 +34,11 @@ type ports struct{ clients, bus int }
 // StartRedisCluster starts a private Redis Cluster and returns once every node serves all slots, which takes Redis two seconds
 // at least. ctx bounds the start only; Close ends the nodes. ErrNoBinary is in the chain of the error when Redis is not installed.
 func StartRedisCluster(ctx context.Context, o RedisOptions) (*RedisCluster, error) {
-	den, err := openDen()
+	den, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
-	c := &RedisCluster{den: den}
+	c := &RedisCluster{sandbox: den}
 	if err := c.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("private Redis Cluster: %w", err), c.Close())
 	}
@@ -50,7 +50,7 @@ func (c *RedisCluster) start(ctx context.Context, o RedisOptions) error {
 	starts, starting := errgroup.WithContext(ctx)
 	for i := range c.nodes {
 		starts.Go(func() (err error) {
-			c.nodes[i], err = startNode(starting, c.den, o)
+			c.nodes[i], err = startNode(starting, c.sandbox, o)
 			return err
 		})
 	}
@@ -62,11 +62,11 @@ func (c *RedisCluster) start(ctx context.Context, o RedisOptions) error {
 			return err
 		}
 	}
-	return c.AwaitReady(ctx)
+	return c.awaitReady(ctx)
 }
 
 // startNode tries ports until nobody else has them: between the look at a port and its use another process may take it.
-func startNode(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
+func startNode(ctx context.Context, d *sandbox, o RedisOptions) (*Redis, error) {
 	var err error
 	for range portTries {
 		var at ports
@@ -123,7 +123,7 @@ func (c *RedisCluster) join(ctx context.Context, i int) error {
 		commands = append(commands, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %d %d", first.clients, first.bus))
 	}
 	for _, command := range commands {
-		if _, err := c.nodes[i].ask(ctx, command); err != nil {
+		if _, err := c.nodes[i].do(ctx, command); err != nil {
 			return fmt.Errorf("%s: %s: %w", c.nodes[i].spec.name, command, err)
 		}
 	}
@@ -132,14 +132,14 @@ func (c *RedisCluster) join(ctx context.Context, i int) error {
 
 // AwaitReady waits until every node knows all of them and serves: after the start, or after a node was restarted, which serves
 // again two seconds later at the earliest.
-func (c *RedisCluster) AwaitReady(ctx context.Context) error {
+func (c *RedisCluster) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not ready within %s", startLimit))
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for _, node := range c.nodes {
 		for {
-			info, err := node.ask(ctx, "CLUSTER INFO")
+			info, err := node.do(ctx, "CLUSTER INFO")
 			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(clusterMasters)) {
 				break
 			}
@@ -174,5 +174,5 @@ func (c *RedisCluster) Close() error {
 			errs = append(errs, node.Close())
 		}
 	}
-	return errors.Join(append(errs, c.den.close())...)
+	return errors.Join(append(errs, c.sandbox.close())...)
 }

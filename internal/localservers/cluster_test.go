@@ -58,7 +58,7 @@ func TestANodeComesBackWithItsData(t *testing.T) {
 	node := c.Nodes()[1]
 	check(t, node.Kill())
 	check(t, node.Restart(limited(t)))
-	check(t, c.AwaitReady(limited(t)))
+	check(t, c.awaitReady(limited(t)))
 	for n := range 100 {
 		if got, err := client.Get(limited(t), fmt.Sprint(n)).Int(); err != nil || got != n {
 			t.Errorf("key %d: got %d, %v", n, got, err)
@@ -69,10 +69,10 @@ func TestANodeComesBackWithItsData(t *testing.T) {
 // A port that was taken since it was looked at costs a try, not the cluster.
 func TestANodeWhosePortIsTakenSaysSo(t *testing.T) {
 	t.Parallel()
-	if _, err := FindRedis(); err != nil {
+	if _, err := findRedis(); err != nil {
 		must(t, 0, err)
 	}
-	den, err := openDen()
+	den, err := openSandbox()
 	check(t, err)
 	t.Cleanup(func() { check(t, den.close()) })
 	for _, taken := range []string{"clients", "bus"} {

@@ -32,7 +32,7 @@ type packageManager struct {
 	redis    string   // package
 	postgres string   // package
 	install  []string // argv, completed by the packages
-	typed    string   // the same for people to type, likewise
+	manual    string   // the same for people to type, likewise
 	asUser   bool     // must not run as root
 }
 
@@ -41,19 +41,19 @@ var packageManagers = []packageManager{
 	{
 		name: "apt-get", redis: "redis-server", postgres: "postgresql",
 		install: []string{"/bin/sh", "-c", aptScript, "install-apt", ""},
-		typed:   "sudo sh -c 'apt-get update && apt-get install -y %s'",
+		manual:   "sudo sh -c 'apt-get update && apt-get install -y %s'",
 	},
 	{
 		name: "dnf", redis: "redis", postgres: "postgresql-server",
-		install: []string{"dnf", "install", "-y"}, typed: "sudo dnf install -y %s",
+		install: []string{"dnf", "install", "-y"}, manual: "sudo dnf install -y %s",
 	},
 	{
 		name: "apk", redis: "redis", postgres: "postgresql",
-		install: []string{"apk", "add"}, typed: "sudo apk add %s",
+		install: []string{"apk", "add"}, manual: "sudo apk add %s",
 	},
 	{
 		name: "brew", redis: "redis", postgres: "postgresql",
-		install: []string{"brew", "install"}, typed: "brew install %s", asUser: true,
+		install: []string{"brew", "install"}, manual: "brew install %s", asUser: true,
 	},
 }
 
@@ -62,7 +62,7 @@ var packageManagers = []packageManager{
 // a sudo that asks no password. It never starts a system service. If it may not, the error names the one command to type.
 // It reports its progress in plain lines and takes up to 15 minutes.
 func Install(ctx context.Context, out io.Writer) error {
-	if _, err := missing(); err == nil {
+	if _, err := findMissing(); err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, installLimit)
@@ -76,23 +76,23 @@ func Install(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer unlock()
-	lacks, err := missing() // again: another `make demo` may have installed them while we waited
+	lacks, err := findMissing() // again: another `make demo` may have installed them while we waited
 	if err == nil {
 		return nil
 	}
 	if !lacks.redis && !lacks.postgres {
 		return err
 	}
-	return manager.add(ctx, out, lacks)
+	return manager.installMissing(ctx, out, lacks)
 }
 
-type lack struct{ redis, postgres bool }
+type missingServers struct{ redis, postgres bool }
 
 // missing tells which server isn't installed. An error without a lack is one that installing can't help.
-func missing() (lack, error) {
-	_, redisErr := FindRedis()
-	_, postgresErr := FindPostgres()
-	lacks := lack{redis: errors.Is(redisErr, ErrNoBinary), postgres: errors.Is(postgresErr, ErrNoBinary)}
+func findMissing() (missingServers, error) {
+	_, redisErr := findRedis()
+	_, postgresErr := findPostgres()
+	lacks := missingServers{redis: errors.Is(redisErr, ErrNoBinary), postgres: errors.Is(postgresErr, ErrNoBinary)}
 	return lacks, errors.Join(redisErr, postgresErr)
 }
 
@@ -131,7 +131,7 @@ func lockManager(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-func (m packageManager) packages(lacks lack) []string {
+func (m packageManager) packages(lacks missingServers) []string {
 	var names []string
 	if lacks.redis {
 		names = append(names, m.redis)
@@ -142,11 +142,11 @@ func (m packageManager) packages(lacks lack) []string {
 	return names
 }
 
-func (m packageManager) add(ctx context.Context, out io.Writer, lacks lack) error {
+func (m packageManager) installMissing(ctx context.Context, out io.Writer, lacks missingServers) error {
 	packages := m.packages(lacks)
 	sudo, allowed := m.privilege(ctx)
 	if !allowed {
-		return fmt.Errorf("tests and demo need servers of their own; please install them, then repeat:\n\n    "+m.typed,
+		return fmt.Errorf("tests and demo need servers of their own; please install them, then repeat:\n\n    "+m.manual,
 			strings.Join(packages, " "))
 	}
 	fmt.Fprintf(out, "setup: installing %s with %s (once; no service is started)\n", strings.Join(packages, " and "), m.name)
@@ -154,7 +154,7 @@ func (m packageManager) add(ctx context.Context, out io.Writer, lacks lack) erro
 	if err := execute(ctx, slices.Concat(sudo, m.install, packages)); err != nil {
 		return fmt.Errorf("%s could not install %s: %w", m.name, strings.Join(packages, " and "), err)
 	}
-	if _, err := missing(); err != nil {
+	if _, err := findMissing(); err != nil {
 		return fmt.Errorf("installed %s, and yet: %w", strings.Join(packages, " and "), err)
 	}
 	fmt.Fprintf(out, "setup: done after %s\n", time.Since(before).Round(time.Second))

@@ -20,8 +20,8 @@ func freshMachine(t *testing.T, manager, script string) (bin string) {
 	known := postgresDirs
 	postgresDirs = nil
 	t.Cleanup(func() { postgresDirs = known })
-	t.Setenv(RedisServerEnv, "")
-	t.Setenv(PostgresBinEnv, "")
+	t.Setenv(redisServerEnv, "")
+	t.Setenv(postgresBinEnv, "")
 	t.Setenv("PATH", bin)
 	t.Setenv("BIN", bin)
 	plantScript(t, bin, "sudo", `[ "$1" = -n ] && shift && "$@"`)
@@ -135,9 +135,9 @@ func TestInstallLeavesAChosenBinaryToItsChooser(t *testing.T) {
 	bin := freshMachine(t, "dnf", provide)
 	plantScript(t, bin, "postgres", "")
 	plantScript(t, bin, "initdb", "")
-	t.Setenv(RedisServerEnv, "/nowhere/redis-server")
+	t.Setenv(redisServerEnv, "/nowhere/redis-server")
 	err := Install(t.Context(), new(strings.Builder))
-	if err == nil || !strings.Contains(err.Error(), RedisServerEnv) || callsOf(t, bin) != "" {
+	if err == nil || !strings.Contains(err.Error(), redisServerEnv) || callsOf(t, bin) != "" {
 		t.Errorf("got %v and calls %q, want the setting named and no call", err, callsOf(t, bin))
 	}
 }

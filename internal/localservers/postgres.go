@@ -35,7 +35,7 @@ type Postgres struct {
 // StartPostgres starts a private Postgres and returns once it answers. ctx bounds the start only; Close ends the server.
 // ErrNoBinary is in the chain of the error when Postgres is not installed.
 func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
-	den, err := openDen()
+	den, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
@@ -43,12 +43,12 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("private Postgres: %w", err), den.close())
 	}
-	p.alone = true
+	p.ownsSandbox = true
 	return p, nil
 }
 
-func startPostgresIn(ctx context.Context, d *den, o PostgresOptions) (*Postgres, error) {
-	bin, err := FindPostgres()
+func startPostgresIn(ctx context.Context, d *sandbox, o PostgresOptions) (*Postgres, error) {
+	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
@@ -56,19 +56,19 @@ func startPostgresIn(ctx context.Context, d *den, o PostgresOptions) (*Postgres,
 	if err != nil {
 		return nil, err
 	}
-	room, err := d.room("postgres", who)
+	room, err := d.serverDir("postgres", who)
 	if err != nil {
 		return nil, err
 	}
 	p := &Postgres{}
 	data := filepath.Join(room, "data")
 	p.server = server{
-		den:  d,
-		room: room,
+		sandbox:  d,
+		dir: room,
 		log:  filepath.Join(room, "postgres.log"),
 		spec: command{
 			name: "postgres", argv: []string{filepath.Join(bin, "postgres"), "-D", data},
-			dir: room, env: serverEnv(room), who: who,
+			dir: room, env: serverEnv(room), account: who,
 		},
 		stop:  syscall.SIGINT, // "fast": ends the sessions, then writes a checkpoint
 		probe: p.ping,
@@ -87,7 +87,7 @@ func startPostgresIn(ctx context.Context, d *den, o PostgresOptions) (*Postgres,
 func (p *Postgres) initdb(ctx context.Context, initdb, data string, o PostgresOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, initLimit)
 	defer cancel()
-	log, err := os.Create(filepath.Join(p.room, "initdb.log"))
+	log, err := os.Create(filepath.Join(p.dir, "initdb.log"))
 	if err != nil {
 		return err
 	}
@@ -97,14 +97,14 @@ func (p *Postgres) initdb(ctx context.Context, initdb, data string, o PostgresOp
 	init.argv = []string{
 		initdb, "-D", data, "--username=sluice", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
 	}
-	proc, err := p.den.start(init)
+	proc, err := p.sandbox.start(init)
 	if err != nil {
 		return err
 	}
 	if err := proc.result(ctx); err != nil {
 		return fmt.Errorf("initdb: %w; its output ends:\n%s", err, tail(log.Name()))
 	}
-	return appendTo(filepath.Join(data, "postgresql.conf"), postgresConfig(p.room, o))
+	return appendTo(filepath.Join(data, "postgresql.conf"), postgresConfig(p.dir, o))
 }
 
 func postgresConfig(room string, o PostgresOptions) string {
@@ -153,17 +153,17 @@ func (p *Postgres) URL() string { return p.urlOf("sluice") }
 
 // urlOf spells out what a PGPORT or a PGSSLMODE in the environment would else decide.
 func (p *Postgres) urlOf(database string) string {
-	query := url.Values{"host": {p.room}, "port": {postgresPort}, "sslmode": {"disable"}}
+	query := url.Values{"host": {p.dir}, "port": {postgresPort}, "sslmode": {"disable"}}
 	return "postgres://sluice@/" + database + "?" + strings.ReplaceAll(query.Encode(), "%2F", "/")
 }
 
 // Close ends the server and removes its data. Calling it twice is harmless.
 func (p *Postgres) Close() error {
 	err := p.quit()
-	if !p.alone {
+	if !p.ownsSandbox {
 		return err
 	}
-	return errors.Join(err, p.den.close())
+	return errors.Join(err, p.sandbox.close())
 }
 
 // quit ends the server without a checkpoint: its data is of no use to anybody any more.

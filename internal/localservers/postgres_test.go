@@ -154,7 +154,7 @@ func TestInitdbThatFailsSaysWhy(t *testing.T) {
 	for _, name := range []string{"postgres", "initdb"} {
 		check(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho no space on this device\nexit 3\n"), 0o755))
 	}
-	t.Setenv(PostgresBinEnv, bin)
+	t.Setenv(postgresBinEnv, bin)
 	_, err := StartPostgres(limited(t), PostgresOptions{})
 	if err == nil || !strings.Contains(err.Error(), "no space on this device") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("got %v, want initdb's output and exit status", err)

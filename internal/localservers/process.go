@@ -19,19 +19,19 @@ const killLimit = 10 * time.Second
 const pipeLimit = time.Second
 
 // wrapper records its process id on descriptor 3, sees whether the den ($0) is still open, and becomes the command.
-// guardian.sh tells why. A file that may not grow (LimitFiles) is an error of the write, as a full disk is, not a signal.
+// supervisor.sh tells why. A file that may not grow (LimitFiles) is an error of the write, as a full disk is, not a signal.
 const wrapper = `trap '' XFSZ; echo $$ >&3 && [ -e "$0/open" ] && exec "$@" 3>&-`
 
 // errEnded is what signalling a process that has ended returns.
-var errEnded = errors.New("not running")
+var errNotRunning = errors.New("not running")
 
 // command says what to run in a den.
 type command struct {
-	name   string // of its pid file; guardian.sh knows `postgres`
+	name   string // of its pid file; supervisor.sh knows `postgres`
 	argv   []string
 	dir    string
 	env    []string
-	who    account
+	account    account
 	stdout io.Writer
 	stderr io.Writer
 }
@@ -43,7 +43,7 @@ type process struct {
 	err    error         // of Wait; valid after exited
 }
 
-func (d *den) start(c command) (*process, error) {
+func (d *sandbox) start(c command) (*process, error) {
 	// We open the file, not the child: the den's directory is ours alone, so no other account can list a process there
 	// for the guardian to kill.
 	pidFile, err := os.Create(filepath.Join(d.dir, c.name+".pid"))
@@ -54,22 +54,22 @@ func (d *den) start(c command) (*process, error) {
 	cmd := exec.Command("/bin/sh", append([]string{"-c", wrapper, d.dir}, c.argv...)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.dir, c.env, c.stdout, c.stderr
 	cmd.ExtraFiles = []*os.File{pidFile}
-	cmd.SysProcAttr = c.who.attributes()
+	cmd.SysProcAttr = c.account.attributes()
 	cmd.WaitDelay = pipeLimit
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", c.name, err), os.Remove(pidFile.Name()))
 	}
 	p := &process{cmd: cmd, exited: make(chan struct{})}
-	d.tell("started", c.name, p.pid())
+	d.report("started", c.name, p.pid())
 	go d.reap(p, c.name, pidFile.Name())
 	return p, nil
 }
 
 // reap takes the process off both lists as soon as its number may be another process'.
-func (d *den) reap(p *process, name, pidFile string) {
+func (d *sandbox) reap(p *process, name, pidFile string) {
 	defer close(p.exited)
 	p.err = p.cmd.Wait()
-	d.tell("ended", name, p.pid())
+	d.report("ended", name, p.pid())
 	_ = os.Remove(pidFile)
 }
 
@@ -86,7 +86,7 @@ func (p *process) running() bool {
 
 func (p *process) signal(s syscall.Signal) error {
 	if !p.running() {
-		return errEnded
+		return errNotRunning
 	}
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s to process %d: %w", s, p.pid(), err)
@@ -96,7 +96,7 @@ func (p *process) signal(s syscall.Signal) error {
 
 // kill ends the process with SIGKILL and waits until it is reaped. Killing one that has ended is harmless.
 func (p *process) kill() error {
-	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errEnded) {
+	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errNotRunning) {
 		return err
 	}
 	select {
@@ -110,7 +110,7 @@ func (p *process) kill() error {
 // stop asks the process to end and waits; when ctx ends first, it is killed and ctx's error returned.
 func (p *process) stop(ctx context.Context, ask syscall.Signal) error {
 	if err := p.signal(ask); err != nil {
-		if errors.Is(err, errEnded) {
+		if errors.Is(err, errNotRunning) {
 			return nil
 		}
 		return err

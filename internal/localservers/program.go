@@ -32,15 +32,15 @@ func (s *Servers) Run(p Program) (*RunningProgram, error) {
 	if !programName.MatchString(p.Name) {
 		return nil, fmt.Errorf("program name %q: use letters, digits, dots and dashes", p.Name)
 	}
-	proc, err := s.den.start(command{
-		name: "program-" + s.den.unique(p.Name), argv: append([]string{p.Path}, p.Args...),
+	proc, err := s.sandbox.start(command{
+		name: "program-" + s.sandbox.uniqueName(p.Name), argv: append([]string{p.Path}, p.Args...),
 		dir: p.Dir, env: p.Env, stdout: p.Stdout, stderr: p.Stderr,
 	})
 	if err != nil {
 		return nil, err
 	}
 	running := &RunningProgram{proc: proc}
-	s.den.adopt(running)
+	s.sandbox.addProgram(running)
 	return running, nil
 }
 

@@ -35,7 +35,7 @@ type Redis struct {
 // StartRedis starts a private Redis and returns once it answers. ctx bounds the start only; Close ends the server.
 // ErrNoBinary is in the chain of the error when Redis is not installed.
 func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
-	den, err := openDen()
+	den, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
@@ -43,12 +43,12 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("private Redis: %w", err), den.close())
 	}
-	r.alone = true
+	r.ownsSandbox = true
 	return r, nil
 }
 
-func startRedisIn(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
-	binary, err := FindRedis()
+func startRedisIn(ctx context.Context, d *sandbox, o RedisOptions) (*Redis, error) {
+	binary, err := findRedis()
 	if err != nil {
 		return nil, err
 	}
@@ -56,17 +56,17 @@ func startRedisIn(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := d.unique("redis")
-	room, err := d.room(name, who)
+	name := d.uniqueName("redis")
+	room, err := d.serverDir(name, who)
 	if err != nil {
 		return nil, err
 	}
 	r := &Redis{socket: filepath.Join(room, "redis.sock"), config: filepath.Join(room, "redis.conf")}
 	r.server = server{
-		den:  d,
-		room: room,
+		sandbox:  d,
+		dir: room,
 		log:  filepath.Join(room, "redis.log"),
-		spec: command{name: name, argv: []string{binary, r.config}, dir: room, env: serverEnv(room), who: who},
+		spec: command{name: name, argv: []string{binary, r.config}, dir: room, env: serverEnv(room), account: who},
 		stop: syscall.SIGTERM, probe: r.ping,
 	}
 	if err := writeFor(who, r.config, redisConfig(room, r.socket, o)); err != nil {
@@ -97,7 +97,7 @@ func redisConfig(room, socket string, o RedisOptions) string {
 
 // ping is the server's probe.
 func (r *Redis) ping(ctx context.Context) error {
-	_, err := r.ask(ctx, "PING")
+	_, err := r.do(ctx, "PING")
 	if err != nil && strings.HasPrefix(err.Error(), "-NOAUTH") {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (r *Redis) ping(ctx context.Context) error {
 
 // ask sends one command and returns the reply, or the server's error. It speaks the protocol by hand, so that no client
 // library decides how often and how long to try.
-func (r *Redis) ask(ctx context.Context, command string) (string, error) {
+func (r *Redis) do(ctx context.Context, command string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	if err != nil {
 		return "", err
@@ -146,10 +146,10 @@ func (r *Redis) URL() string { return "unix://" + r.socket }
 // Close ends the server and its replicas and removes their data. Calling it twice is harmless.
 func (r *Redis) Close() error {
 	err := errors.Join(r.closeReplicas(), r.Kill())
-	if !r.alone {
+	if !r.ownsSandbox {
 		return err
 	}
-	return errors.Join(err, r.den.close())
+	return errors.Join(err, r.sandbox.close())
 }
 
 // serverEnv is all that a server gets to see of our environment: a PGPORT or a TZ of the user's must not change it.

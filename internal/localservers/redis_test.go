@@ -104,8 +104,8 @@ func TestPausedRedisAnswersNothingUntilResumed(t *testing.T) {
 	check(t, client.Ping(limited(t)).Err())
 	check(t, r.Pause())
 	check(t, r.Stop(limited(t))) // wakes it up
-	if err := r.Pause(); !errors.Is(err, errEnded) {
-		t.Errorf("pausing a stopped server: got %v, want %v", err, errEnded)
+	if err := r.Pause(); !errors.Is(err, errNotRunning) {
+		t.Errorf("pausing a stopped server: got %v, want %v", err, errNotRunning)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestRedisThatCannotStartSaysWhy(t *testing.T) {
 func TestRedisStartIsBounded(t *testing.T) {
 	fake := filepath.Join(publicDir(t), "redis-server")
 	check(t, os.WriteFile(fake, []byte("#!/bin/sh\necho thinking\nexec sleep 600\n"), 0o755))
-	t.Setenv(RedisServerEnv, fake)
+	t.Setenv(redisServerEnv, fake)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for it to say something, on a busy machine too
 	defer cancel()
 	_, err := StartRedis(ctx, RedisOptions{})

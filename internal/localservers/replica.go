@@ -31,7 +31,7 @@ type replication struct {
 // StartReplica starts another Redis that follows this one, and returns once the two are in step. Config lines are added
 // to the usual ones. It lives in the same directory and ends with this one; Close ends it sooner.
 func (r *Redis) StartReplica(ctx context.Context, config ...string) (*Redis, error) {
-	replica, err := startRedisIn(ctx, r.den, RedisOptions{Config: config})
+	replica, err := startRedisIn(ctx, r.sandbox, RedisOptions{Config: config})
 	if err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
 	}
@@ -63,7 +63,7 @@ func (r *Redis) Promote(ctx context.Context) error {
 func (r *Redis) set(ctx context.Context, line, command string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	if _, err := r.ask(ctx, command); err != nil {
+	if _, err := r.do(ctx, command); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	return appendTo(r.config, line+"\n")
@@ -109,8 +109,8 @@ func (r *Redis) awaitLink(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		link, err := r.ask(ctx, "INFO replication")
-		disk, diskErr := r.ask(ctx, "INFO persistence")
+		link, err := r.do(ctx, "INFO replication")
+		disk, diskErr := r.do(ctx, "INFO persistence")
 		if strings.Contains(link, "master_link_status:up") && strings.Contains(disk, "aof_rewrite_in_progress:0") &&
 			strings.Contains(disk, "aof_rewrite_scheduled:0") {
 			return nil

@@ -28,9 +28,9 @@ const (
 
 // server is what Redis and Postgres have in common: one process at a time on one data directory.
 type server struct {
-	den   *den
-	alone bool // the den is this server's own and closes with it
-	room  string
+	sandbox   *sandbox
+	ownsSandbox bool // the den is this server's own and closes with it
+	dir  string
 	log   string // path; the process' stdout and stderr, appended to by every start
 	spec  command
 	stop  syscall.Signal                  // asks for an orderly stop that keeps the data
@@ -44,20 +44,20 @@ type server struct {
 func (s *server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
+	if !s.running() {
 		return 0
 	}
 	return s.proc.pid()
 }
 
 // Dir holds the server's data, log and socket.
-func (s *server) Dir() string { return s.room }
+func (s *server) Dir() string { return s.dir }
 
 // Log returns the last lines of the server's own log.
 func (s *server) Log() string { return tail(s.log) }
 
 // up needs mu.
-func (s *server) up() bool { return s.proc != nil && s.proc.running() }
+func (s *server) running() bool { return s.proc != nil && s.proc.running() }
 
 // start needs mu, or a server that nobody else knows yet. It returns once the server answers.
 func (s *server) start(ctx context.Context) error {
@@ -68,11 +68,11 @@ func (s *server) start(ctx context.Context) error {
 	defer log.Close()
 	spec := s.spec
 	spec.stdout, spec.stderr = log, log
-	if s.proc, err = s.den.start(spec); err != nil {
+	if s.proc, err = s.sandbox.start(spec); err != nil {
 		return err
 	}
 	if err := s.awaitAnswer(ctx); err != nil {
-		return errors.Join(err, s.killFamily())
+		return errors.Join(err, s.killAll())
 	}
 	return nil
 }
@@ -104,34 +104,34 @@ func (s *server) awaitAnswer(ctx context.Context) error {
 func (s *server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
+	if !s.running() {
 		return nil
 	}
-	return s.killFamily()
+	return s.killAll()
 }
 
 // killFamily needs mu. Postgres' backends would outlive their postmaster for a moment and could still commit; a power cut
 // leaves nobody to do that.
-func (s *server) killFamily() error {
-	children, err := s.freeze()
-	if errors.Is(err, errEnded) {
+func (s *server) killAll() error {
+	children, err := s.pauseMain()
+	if errors.Is(err, errNotRunning) {
 		return nil
 	}
 	err = errors.Join(err, s.proc.kill())
 	for _, pid := range children {
 		err = errors.Join(err, signalChild(pid, syscall.SIGKILL))
 	}
-	return errors.Join(err, awaitEnd(children, killLimit))
+	return errors.Join(err, awaitExit(children, killLimit))
 }
 
 // Pause stops all of the server's processes in their tracks (SIGSTOP): connections stay open and nothing answers.
 func (s *server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
-		return fmt.Errorf("pause %s: %w", s.spec.name, errEnded)
+	if !s.running() {
+		return fmt.Errorf("pause %s: %w", s.spec.name, errNotRunning)
 	}
-	children, err := s.freeze()
+	children, err := s.pauseMain()
 	if err != nil {
 		return err
 	}
@@ -143,10 +143,10 @@ func (s *server) Pause() error {
 }
 
 // paused lists the children that Pause stopped, for the guardian: one that can't act on a signal takes 5 s to end.
-func (s *server) paused() string { return filepath.Join(s.den.dir, s.spec.name+".paused") }
+func (s *server) paused() string { return filepath.Join(s.sandbox.dir, s.spec.name+".paused") }
 
 // freeze needs mu. It stops the main process first, so that the list of its children stays complete.
-func (s *server) freeze() ([]int, error) {
+func (s *server) pauseMain() ([]int, error) {
 	if err := s.proc.signal(syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
@@ -157,8 +157,8 @@ func (s *server) freeze() ([]int, error) {
 func (s *server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
-		return fmt.Errorf("resume %s: %w", s.spec.name, errEnded)
+	if !s.running() {
+		return fmt.Errorf("resume %s: %w", s.spec.name, errNotRunning)
 	}
 	return s.resume()
 }
@@ -193,10 +193,10 @@ func (s *server) Restart(ctx context.Context) error {
 
 // end needs mu.
 func (s *server) end(ctx context.Context, ask syscall.Signal, limit time.Duration) error {
-	if !s.up() {
+	if !s.running() {
 		return nil
 	}
-	if err := s.resume(); err != nil && !errors.Is(err, errEnded) {
+	if err := s.resume(); err != nil && !errors.Is(err, errNotRunning) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -12,21 +12,21 @@ import (
 type Servers struct {
 	Redis    *Redis
 	Postgres *Postgres
-	den      *den
+	sandbox      *sandbox
 }
 
 // Start starts both servers and returns once both answer. ctx bounds the start only; Close ends them.
 // ErrNoBinary is in the chain of the error when one of them is not installed.
 func Start(ctx context.Context) (*Servers, error) {
-	den, err := openDen()
+	den, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
 	return startIn(ctx, den)
 }
 
-func startIn(ctx context.Context, den *den) (*Servers, error) {
-	s := &Servers{den: den}
+func startIn(ctx context.Context, den *sandbox) (*Servers, error) {
+	s := &Servers{sandbox: den}
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() (err error) {
 		if s.Redis, err = startRedisIn(ctx, den, RedisOptions{}); err != nil {
@@ -47,12 +47,12 @@ func startIn(ctx context.Context, den *den) (*Servers, error) {
 }
 
 // Dir holds everything the servers write.
-func (s *Servers) Dir() string { return s.den.dir }
+func (s *Servers) Dir() string { return s.sandbox.dir }
 
 // Close ends the servers and whatever Run has started, and removes their files. Calling it twice is harmless.
 func (s *Servers) Close() error {
 	var errs []error
-	for _, program := range s.den.listPrograms() {
+	for _, program := range s.sandbox.listPrograms() {
 		errs = append(errs, program.Kill())
 	}
 	if s.Redis != nil {
@@ -61,5 +61,5 @@ func (s *Servers) Close() error {
 	if s.Postgres != nil {
 		errs = append(errs, s.Postgres.Close())
 	}
-	return errors.Join(append(errs, s.den.close())...)
+	return errors.Join(append(errs, s.sandbox.close())...)
 }

@@ -50,7 +50,7 @@ func TestServersHaveASessionOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	program := run(t, s, Program{Name: "worker", Path: "/bin/sleep", Args: []string{"600"}})
-	pids := map[string]int{"redis": s.Redis.PID(), "postgres": s.Postgres.PID(), "program": program.PID(), "guardian": s.den.guardian.Process.Pid}
+	pids := map[string]int{"redis": s.Redis.PID(), "postgres": s.Postgres.PID(), "program": program.PID(), "guardian": s.sandbox.supervisor.Process.Pid}
 	for name, pid := range pids {
 		group, err := syscall.Getpgid(pid)
 		check(t, err)
@@ -60,17 +60,17 @@ func TestServersHaveASessionOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestCloseTidiesUpWithoutItsGuardian(t *testing.T) {
+func TestCloseTidiesUpWithoutItsSupervisor(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
-	check(t, s.den.guardian.Process.Kill())
+	check(t, s.sandbox.supervisor.Process.Kill())
 	check(t, s.Close())
 	awaitNothing(t, s.Dir())
 }
 
-func TestNothingStartsInAClosedDen(t *testing.T) {
+func TestNothingStartsInAClosedSandbox(t *testing.T) {
 	t.Parallel()
-	d, err := openDen()
+	d, err := openSandbox()
 	check(t, err)
 	t.Cleanup(func() { check(t, d.close()) })
 	check(t, os.Remove(filepath.Join(d.dir, "open"))) // the guardian's first act
@@ -86,7 +86,7 @@ func TestNothingStartsInAClosedDen(t *testing.T) {
 // Not parallel: it changes the environment.
 func TestDirectoryIsShortAndClosedToOthers(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("long", 40)))
-	d, err := openDen()
+	d, err := openSandbox()
 	check(t, err)
 	t.Cleanup(func() { check(t, d.close()) })
 	if got := len(d.dir) + len(longestSocket); got > maxSocketPath {

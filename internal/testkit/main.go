@@ -23,7 +23,7 @@ func run(m *testing.M) int {
 	if code != 0 {
 		return code // a failed test may well leave a goroutine; its failure is the news
 	}
-	if err := leftover(); err != nil {
+	if err := findLeaks(); err != nil {
 		fmt.Fprintln(os.Stderr, "testkit:", err)
 		return 1
 	}
@@ -35,7 +35,7 @@ func run(m *testing.M) int {
 const leakLimit = 10 * time.Second
 
 // leftover tells of goroutines that do not end.
-func leftover() error {
+func findLeaks() error {
 	for until := time.Now().Add(leakLimit); ; {
 		if err := goleak.Find(containerGoroutines()...); err == nil || time.Now().After(until) {
 			return err

@@ -162,7 +162,7 @@ func TestEventually(t *testing.T) {
 }
 
 // TestPlay is what the tests below run in a process of its own, under another environment. By itself it does nothing.
-func TestPlay(t *testing.T) {
+func TestRole(t *testing.T) {
 	switch os.Getenv("TESTKIT_PLAY") {
 	case "redis":
 		fmt.Println("redis at", testkit.Redis(t).Options().Addr)
@@ -174,7 +174,7 @@ func TestPlay(t *testing.T) {
 }
 
 // play runs TestPlay with an environment in which nothing about servers is set but this.
-func play(t *testing.T, role string, env ...string) (output string, exit int) {
+func runRole(t *testing.T, role string, env ...string) (output string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -215,7 +215,7 @@ func TestWhereServersComeFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, exit := play(t, c.role, c.env...)
+			out, exit := runRole(t, c.role, c.env...)
 			if exit != c.exit || !strings.Contains(out, c.want) {
 				t.Errorf("got exit code %d, want %d and %q in:\n%s", exit, c.exit, c.want, out)
 			}
@@ -226,7 +226,7 @@ func TestWhereServersComeFrom(t *testing.T) {
 func TestMainEndsTheServers(t *testing.T) {
 	t.Parallel()
 	testkit.Redis(t) // skips where there is no server
-	out, exit := play(t, "redis", "TEST_SERVERS=local")
+	out, exit := runRole(t, "redis", "TEST_SERVERS=local")
 	_, address, _ := strings.Cut(out, "redis at ")
 	address, _, _ = strings.Cut(address, "\n")
 	if exit != 0 || address == "" {
@@ -241,7 +241,7 @@ func TestMainEndsTheServers(t *testing.T) {
 func TestMainDropsItsTemplate(t *testing.T) {
 	t.Parallel()
 	postgres := testkit.PrivatePostgres(t)
-	out, exit := play(t, "database", "TEST_DATABASE_URL="+postgres.URL())
+	out, exit := runRole(t, "database", "TEST_DATABASE_URL="+postgres.URL())
 	if exit != 0 || !strings.Contains(out, "database at postgres://sluice@/sluice_test_") {
 		t.Fatalf("exit code %d:\n%s", exit, out)
 	}
@@ -252,7 +252,7 @@ func TestMainDropsItsTemplate(t *testing.T) {
 
 func TestMainFailsOnALeftoverGoroutine(t *testing.T) {
 	t.Parallel()
-	out, exit := play(t, "leak")
+	out, exit := runRole(t, "leak")
 	if exit != 1 || !strings.Contains(out, "found unexpected goroutines") {
 		t.Errorf("exit code %d:\n%s", exit, out)
 	}

@@ -52,7 +52,7 @@ func (c *Client) TryLockMany(ctx context.Context, keys []string, mode ...Mode) (
 	token, sent := newToken(), time.Now()
 	held, err := scripts.TryMany(ctx, c.rdb, keys, token, c.ttl, all)
 	if err != nil {
-		c.abandon(ctx, keys, token, err)
+		c.undoBatch(ctx, keys, token, err)
 		return Batch{}, err
 	}
 	if all && slices.Contains(held, false) {
@@ -83,7 +83,7 @@ func (c *Client) UnlockMany(ctx context.Context, keys []string, token string) er
 
 // abandon frees what a failed call may have taken all the same. A refusal leaves no doubt: nothing was taken. Its own failure
 // is not told, since the first error says more and the TTL does the same later.
-func (c *Client) abandon(ctx context.Context, keys []string, token string, err error) {
+func (c *Client) undoBatch(ctx context.Context, keys []string, token string, err error) {
 	if c.refused(err) {
 		return
 	}

@@ -57,18 +57,18 @@ func (l CountDownLatch) Wait(ctx context.Context) error {
 		return err
 	}
 	c, id := l.client, l.client.newID()
-	q := quest{client: c, id: id, patient: true, poll: pollEvery, asker: latchWait{l, c.caller(Owner{}, id)}}
+	q := acquisition{client: c, id: id, blocking: true, poll: pollEvery, requester: latchWaiter{l, c.caller(Owner{}, id)}}
 	_, _, _, err := q.run(ctx)
 	return err
 }
 
 // latchWait is one who waits.
-type latchWait struct {
+type latchWaiter struct {
 	latch CountDownLatch
 	who   scripts.Caller
 }
 
-func (w latchWait) ask(ctx context.Context, channel string, _ bool) (scripts.Waiting, error) {
+func (w latchWaiter) try(ctx context.Context, channel string, _ bool) (scripts.Waiting, error) {
 	w.who.Channel = channel
 	missing, err := w.latch.send(ctx, "", w.who, false)
 	if err == nil && missing == 0 {
@@ -78,7 +78,7 @@ func (w latchWait) ask(ctx context.Context, channel string, _ bool) (scripts.Wai
 }
 
 // leave takes him out of the queue. Where that fails, his place ends with the latch.
-func (w latchWait) leave(ctx context.Context, channel string) {
+func (w latchWaiter) withdraw(ctx context.Context, channel string) {
 	w.who.Channel = channel
 	_, _ = w.latch.send(detached(ctx), "", w.who, true)
 }
@@ -94,7 +94,7 @@ func (l CountDownLatch) call(ctx context.Context, party string, who scripts.Call
 }
 
 func (l CountDownLatch) send(ctx context.Context, party string, who scripts.Caller, leave bool) (int64, error) {
-	keys := scripts.Keys{Lock: l.key, Queue: beside(l.key, "queue")}
+	keys := scripts.Keys{Lock: l.key, Queue: siblingKey(l.key, "queue")}
 	missing, err := scripts.Latch(ctx, l.client.rdb, keys, l.spec, party, who, leave)
 	if redis.HasErrorPrefix(err, "DIFFERS") || err != nil && strings.Contains(err.Error(), "DIFFERS latch:") {
 		return 0, fmt.Errorf("%w: %w", ErrCountDiffers, err)

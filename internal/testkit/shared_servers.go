@@ -24,7 +24,7 @@ const (
 var errAbsent = errors.New("no server")
 
 // running is a server that tests can use.
-type running struct {
+type runningServer struct {
 	url   string
 	close func() error
 }
@@ -32,7 +32,7 @@ type running struct {
 // source is one way to come by a server.
 type source struct {
 	name            string // as in TEST_SERVERS
-	redis, postgres func(context.Context) (running, error)
+	redis, postgres func(context.Context) (runningServer, error)
 }
 
 // sources in the order in which they are asked.
@@ -44,18 +44,18 @@ var sources = []source{
 
 // The servers that all tests of this process share.
 var (
-	sharedRedis    = shared{start: func(ctx context.Context, s source) (running, error) { return s.redis(ctx) }}
-	sharedPostgres = shared{start: func(ctx context.Context, s source) (running, error) { return s.postgres(ctx) }}
-	sharedCluster  = shared{start: func(ctx context.Context, _ source) (running, error) { return localCluster(ctx) }}
+	sharedRedis    = shared{start: func(ctx context.Context, s source) (runningServer, error) { return s.redis(ctx) }}
+	sharedPostgres = shared{start: func(ctx context.Context, s source) (runningServer, error) { return s.postgres(ctx) }}
+	sharedCluster  = shared{start: func(ctx context.Context, _ source) (runningServer, error) { return localCluster(ctx) }}
 )
 
 // shared is a server that is started when a test first needs it.
 type shared struct {
-	start func(context.Context, source) (running, error)
+	start func(context.Context, source) (runningServer, error)
 
 	mu     sync.Mutex // protects the rest
-	asked  bool
-	server running
+	started  bool
+	server runningServer
 	err    error
 }
 
@@ -63,9 +63,9 @@ type shared struct {
 func (s *shared) url(t testing.TB) string {
 	t.Helper()
 	s.mu.Lock()
-	if !s.asked {
-		s.asked = true
-		s.server, s.err = firstOf(s.start)
+	if !s.started {
+		s.started = true
+		s.server, s.err = startFirst(s.start)
 	}
 	server, err := s.server, s.err
 	s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *shared) close() error {
 		return nil
 	}
 	end := s.server.close
-	s.server = running{}
+	s.server = runningServer{}
 	return end()
 }
 
@@ -89,12 +89,12 @@ func closeShared() error {
 }
 
 // firstOf asks the allowed sources in turn.
-func firstOf(start func(context.Context, source) (running, error)) (running, error) {
+func startFirst(start func(context.Context, source) (runningServer, error)) (runningServer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	allowed, err := allowedSources()
 	if err != nil {
-		return running{}, err
+		return runningServer{}, err
 	}
 	var absences []error
 	for _, s := range allowed {
@@ -104,7 +104,7 @@ func firstOf(start func(context.Context, source) (running, error)) (running, err
 		}
 		absences = append(absences, fmt.Errorf("%s: %w", s.name, err))
 	}
-	return running{}, errors.Join(absences...)
+	return runningServer{}, errors.Join(absences...)
 }
 
 func allowedSources() ([]source, error) {
@@ -140,38 +140,38 @@ func isSet(name string) bool {
 	return value != "" && value != "0" && value != "false"
 }
 
-func fromEnv(name string) func(context.Context) (running, error) {
-	return func(context.Context) (running, error) {
+func fromEnv(name string) func(context.Context) (runningServer, error) {
+	return func(context.Context) (runningServer, error) {
 		url := os.Getenv(name)
 		if url == "" {
-			return running{}, fmt.Errorf("%w: %s is not set", errAbsent, name)
+			return runningServer{}, fmt.Errorf("%w: %s is not set", errAbsent, name)
 		}
-		return running{url: url, close: func() error { return nil }}, nil
+		return runningServer{url: url, close: func() error { return nil }}, nil
 	}
 }
 
-func localRedis(ctx context.Context) (running, error) {
+func localRedis(ctx context.Context) (runningServer, error) {
 	r, err := localservers.StartRedis(ctx, localservers.RedisOptions{})
 	if err != nil {
-		return running{}, localError(err)
+		return runningServer{}, localError(err)
 	}
-	return running{url: r.URL(), close: r.Close}, nil
+	return runningServer{url: r.URL(), close: r.Close}, nil
 }
 
-func localCluster(ctx context.Context) (running, error) {
+func localCluster(ctx context.Context) (runningServer, error) {
 	c, err := localservers.StartRedisCluster(ctx, localservers.RedisOptions{})
 	if err != nil {
-		return running{}, localError(err)
+		return runningServer{}, localError(err)
 	}
-	return running{url: c.URL(), close: c.Close}, nil
+	return runningServer{url: c.URL(), close: c.Close}, nil
 }
 
-func localPostgres(ctx context.Context) (running, error) {
+func localPostgres(ctx context.Context) (runningServer, error) {
 	p, err := localservers.StartPostgres(ctx, localservers.PostgresOptions{})
 	if err != nil {
-		return running{}, localError(err)
+		return runningServer{}, localError(err)
 	}
-	return running{url: p.URL(), close: p.Close}, nil
+	return runningServer{url: p.URL(), close: p.Close}, nil
 }
 
 func localError(err error) error {

@@ -30,7 +30,7 @@ func (p *Proxy) Watch(watcher func(Exchange) (pass bool)) {
 }
 
 // sendWatched forwards whole requests, each after the watcher has let it pass.
-func (l *link) sendWatched(piece []byte) bool {
+func (l *connection) sendWatched(piece []byte) bool {
 	for len(piece) > 0 {
 		n, ended := l.requests.next(piece)
 		if l.request = append(l.request, piece[:n]...); len(l.request) > watchedSize {
@@ -46,7 +46,7 @@ func (l *link) sendWatched(piece []byte) bool {
 			return false
 		}
 		l.mu.Lock()
-		l.under = append(l.under, underWay{loses: l.faults.losesAnswerTo(request), request: request})
+		l.inFlight = append(l.inFlight, inFlightRequest{drop: l.faults.dropsReplyTo(request), request: request})
 		l.mu.Unlock()
 		if _, err := l.server.Write(request); err != nil {
 			return false
@@ -56,10 +56,10 @@ func (l *link) sendWatched(piece []byte) bool {
 }
 
 // answerWatched forwards whole replies, each after the watcher has let it pass. It returns false when the link is to end.
-func (l *link) answerWatched(piece []byte) bool {
+func (l *connection) answerWatched(piece []byte) bool {
 	for len(piece) > 0 {
-		if !l.within {
-			l.within, l.losing = true, l.loses(piece[0])
+		if !l.inReply {
+			l.inReply, l.dropping = true, l.dropsReply(piece[0])
 		}
 		n, ended := l.replies.next(piece)
 		if l.reply = append(l.reply, piece[:n]...); len(l.reply) > watchedSize {
@@ -69,10 +69,10 @@ func (l *link) answerWatched(piece []byte) bool {
 		if !ended {
 			return true
 		}
-		reply, asked := l.reply, l.asked
-		l.within, l.reply, l.asked = false, nil, nil
-		if l.losing {
-			l.faults.lostOne()
+		reply, asked := l.reply, l.answered
+		l.inReply, l.reply, l.answered = false, nil, nil
+		if l.dropping {
+			l.faults.countLost()
 			return false
 		}
 		if asked != nil && !l.watcher(Exchange{After, asked}) {
@@ -86,15 +86,15 @@ func (l *link) answerWatched(piece []byte) bool {
 }
 
 // flushRequests passes on what came after the last whole request: a farewell that nobody answers.
-func (l *link) flushRequests() {
+func (l *connection) flushRequests() {
 	if l.watcher != nil && len(l.request) > 0 {
 		_, _ = l.server.Write(l.request) // the link ends anyway
 	}
 }
 
 // flushReplies passes on what came after the last whole reply: why the server ends the connection.
-func (l *link) flushReplies() {
-	if l.watcher != nil && len(l.reply) > 0 && !l.losing {
+func (l *connection) flushReplies() {
+	if l.watcher != nil && len(l.reply) > 0 && !l.dropping {
 		_, _ = l.client.Write(l.reply) // the link ends anyway
 	}
 }

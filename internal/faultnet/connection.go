@@ -8,13 +8,13 @@ import (
 
 const (
 	// pieceSize is how much is forwarded at once, in bytes.
-	pieceSize = 64 << 10
+	chunkSize = 64 << 10
 	// searchedSize is how much of a request is kept to be searched, in bytes.
 	searchedSize = 1 << 20
 )
 
 // link is one client's connection and the one to the server behind it.
-type link struct {
+type connection struct {
 	faults            *faults
 	requests, replies framing
 	ctx               context.Context // ends with the link
@@ -22,34 +22,34 @@ type link struct {
 
 	mu             sync.Mutex // protects the two below
 	client, server net.Conn   // server is nil until it is dialled
-	under          []underWay // requests under way, oldest first
+	inFlight          []inFlightRequest // requests under way, oldest first
 
 	watcher func(Exchange) bool // nil: messages pass in whatever pieces they come
 
 	// Of the goroutine that forwards requests.
 	request []byte // what has come of the current one
 	// Of the goroutine that forwards replies.
-	within bool   // in the middle of a reply
-	losing bool   // and it is to be lost
-	asked  []byte // the request that it answers; nil unless watched
+	inReply bool   // in the middle of a reply
+	dropping bool   // and it is to be lost
+	answered  []byte // the request that it answers; nil unless watched
 	reply  []byte // what has come of it; only when watched
 }
 
 // underWay is a request that the server has not answered yet.
-type underWay struct {
-	loses   bool   // whether the reply will be lost
+type inFlightRequest struct {
+	drop   bool   // whether the reply will be lost
 	request []byte // nil unless watched
 }
 
-func newLink(client net.Conn, f *faults, framings func() (requests, replies framing), watcher func(Exchange) bool) *link {
-	l := &link{client: client, faults: f, watcher: watcher}
+func newConnection(client net.Conn, f *faults, framings func() (requests, replies framing), watcher func(Exchange) bool) *connection {
+	l := &connection{client: client, faults: f, watcher: watcher}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.requests, l.replies = framings()
 	return l
 }
 
 // end breaks both connections, which ends whoever reads from them or writes to them.
-func (l *link) end() {
+func (l *connection) end() {
 	l.cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,11 +60,11 @@ func (l *link) end() {
 }
 
 // run forwards until the link ends.
-func (l *link) run(target endpoint) {
+func (l *connection) run(target endpoint) {
 	defer l.end()
 	server, err := dial(l.ctx, target)
 	if err != nil {
-		l.faults.pass(l.ctx) // nobody hears of it through a frozen network
+		l.faults.awaitThaw(l.ctx) // nobody hears of it through a frozen network
 		return
 	}
 	l.mu.Lock()
@@ -81,17 +81,17 @@ func (l *link) run(target endpoint) {
 
 // forwardRequests leaves the way back open when the client has left: what it asked for still reaches the server, and the
 // server closes when it is done.
-func (l *link) forwardRequests() {
-	piece := make([]byte, pieceSize)
+func (l *connection) forwardRequests() {
+	piece := make([]byte, chunkSize)
 	for {
 		n, err := l.client.Read(piece)
-		if n > 0 && !l.sendOn(piece[:n]) {
+		if n > 0 && !l.forwardRequest(piece[:n]) {
 			l.end()
 			return
 		}
 		if err != nil {
 			l.flushRequests()
-			if !l.faults.pass(l.ctx) || closeWrite(l.server) != nil {
+			if !l.faults.awaitThaw(l.ctx) || closeWrite(l.server) != nil {
 				l.end()
 			}
 			return
@@ -99,21 +99,21 @@ func (l *link) forwardRequests() {
 	}
 }
 
-func (l *link) sendOn(piece []byte) bool {
-	if !l.faults.pass(l.ctx) {
+func (l *connection) forwardRequest(piece []byte) bool {
+	if !l.faults.awaitThaw(l.ctx) {
 		return false
 	}
 	if l.watcher != nil {
 		return l.sendWatched(piece)
 	}
-	l.note(piece)
+	l.recordRequests(piece)
 	_, err := l.server.Write(piece)
 	return err == nil
 }
 
 // note decides about the replies to the requests that end in this piece. The server has not seen them yet, so no reply
 // comes before its decision.
-func (l *link) note(piece []byte) {
+func (l *connection) recordRequests(piece []byte) {
 	for len(piece) > 0 {
 		n, ended := l.requests.next(piece)
 		l.request = append(l.request, piece[:min(n, searchedSize-len(l.request))]...)
@@ -121,52 +121,52 @@ func (l *link) note(piece []byte) {
 		if !ended {
 			return
 		}
-		loses := l.faults.losesAnswerTo(l.request)
+		loses := l.faults.dropsReplyTo(l.request)
 		l.request = l.request[:0]
 		l.mu.Lock()
-		l.under = append(l.under, underWay{loses: loses})
+		l.inFlight = append(l.inFlight, inFlightRequest{drop: loses})
 		l.mu.Unlock()
 	}
 }
 
-func (l *link) forwardReplies() {
+func (l *connection) forwardReplies() {
 	defer l.end()
-	piece := make([]byte, pieceSize)
+	piece := make([]byte, chunkSize)
 	for {
 		n, err := l.server.Read(piece)
-		if n > 0 && !l.answer(piece[:n]) {
+		if n > 0 && !l.forwardReply(piece[:n]) {
 			return
 		}
 		if err != nil {
 			l.flushReplies()
-			l.faults.pass(l.ctx) // the news of a server's end can't get through a frozen network either
+			l.faults.awaitThaw(l.ctx) // the news of a server's end can't get through a frozen network either
 			return
 		}
 	}
 }
 
 // answer forwards replies, up to the one that is lost. It returns false when the link is to end.
-func (l *link) answer(piece []byte) bool {
-	if !l.faults.dawdle(l.ctx) || !l.faults.pass(l.ctx) {
+func (l *connection) forwardReply(piece []byte) bool {
+	if !l.faults.awaitDelay(l.ctx) || !l.faults.awaitThaw(l.ctx) {
 		return false
 	}
 	if l.watcher != nil {
 		return l.answerWatched(piece)
 	}
 	for len(piece) > 0 {
-		if !l.within {
-			l.within, l.losing = true, l.loses(piece[0])
+		if !l.inReply {
+			l.inReply, l.dropping = true, l.dropsReply(piece[0])
 		}
 		n, ended := l.replies.next(piece)
-		if !l.losing {
+		if !l.dropping {
 			if _, err := l.client.Write(piece[:n]); err != nil {
 				return false
 			}
 		}
 		piece = piece[n:]
-		l.within = !ended
-		if ended && l.losing {
-			l.faults.lostOne()
+		l.inReply = !ended
+		if ended && l.dropping {
+			l.faults.countLost()
 			return false
 		}
 	}
@@ -174,18 +174,18 @@ func (l *link) answer(piece []byte) bool {
 }
 
 // loses decides about the reply that begins with this byte, and notes what it answers.
-func (l *link) loses(first byte) bool {
+func (l *connection) dropsReply(first byte) bool {
 	if !l.replies.counts(first) {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var oldest underWay
-	if len(l.under) > 0 {
-		oldest, l.under = l.under[0], l.under[1:]
+	var oldest inFlightRequest
+	if len(l.inFlight) > 0 {
+		oldest, l.inFlight = l.inFlight[0], l.inFlight[1:]
 	}
-	l.asked = oldest.request
-	return oldest.loses || l.faults.losesReply()
+	l.answered = oldest.request
+	return oldest.drop || l.faults.dropsReply()
 }
 
 func closeWrite(conn net.Conn) error {

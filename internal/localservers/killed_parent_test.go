@@ -21,7 +21,7 @@ const roleEnv = "SLUICE_TEST_ROLE"
 
 // playRole starts servers, says where, and waits to be killed. It ends by itself when its stdin does: with the test.
 func playRole(role string) int {
-	d, err := openDen()
+	d, err := openSandbox()
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -85,9 +85,9 @@ func (c *child) kill(t *testing.T) {
 
 func needBoth(t *testing.T) {
 	t.Helper()
-	_, err := FindRedis()
+	_, err := findRedis()
 	must(t, 0, err)
-	_, err = FindPostgres()
+	_, err = findPostgres()
 	must(t, 0, err)
 }
 

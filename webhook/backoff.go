@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	pauseMin = time.Second // after the first failure …
-	pauseMax = time.Hour   // … doubled each time, up to this
+	backoffMin = time.Second // after the first failure …
+	backoffMax = time.Hour   // … doubled each time, up to this
 	// FailingLimit is how long an endpoint may fail, from the first failure in a row, before it is disabled.
 	FailingLimit = 24 * time.Hour
 )
 
 // pause is how long to wait after so many failures in a row, the last one included: doubled each time, and half as long or
 // longer again at random, so that what failed together does not come back together.
-func pause(failures int) time.Duration {
+func retryBackoff(failures int) time.Duration {
 	growing := backoff.NewExponentialBackOff()
-	growing.InitialInterval = pauseMax
+	growing.InitialInterval = backoffMax
 	if doublings := max(failures, 1) - 1; doublings < 12 { // 2^12 s is above an hour
-		growing.InitialInterval = min(pauseMin<<doublings, pauseMax)
+		growing.InitialInterval = min(backoffMin<<doublings, backoffMax)
 	}
-	growing.MaxInterval = pauseMax
-	return min(growing.NextBackOff(), pauseMax)
+	growing.MaxInterval = backoffMax
+	return min(growing.NextBackOff(), backoffMax)
 }

@@ -28,11 +28,11 @@ func NewPruner(store Store, m *Metrics, log *slog.Logger) *Pruner {
 
 // Job prunes each minute.
 func (p *Pruner) Job() pipeline.Job {
-	return pipeline.Job{Name: "prune-outbox", Every: pruneEvery, Run: p.Prune}
+	return pipeline.Job{Name: "prune-outbox", Every: pruneEvery, Run: p.prune}
 }
 
 // Prune drops everything that may go, batch by batch. Errors: KindUnavailable; what was dropped until then is gone.
-func (p *Pruner) Prune(ctx context.Context) error {
+func (p *Pruner) prune(ctx context.Context) error {
 	for ctx.Err() == nil {
 		pruned, err := p.store.PruneEvents(ctx, pruneBatch)
 		if err != nil {

@@ -16,58 +16,58 @@ const (
 	minTrips, maxTrips = 2, 32
 	// tripWork is about what one round trip costs client and server in work. There may be as many trips under way as fit into
 	// the time of one: where the way is long, hardly anybody waits for a turn; where it is short, work is saved.
-	tripWork = 20 * time.Microsecond
+	tripCost = 20 * time.Microsecond
 	// maxGathered bounds the calls that go together, so that the server answers others in between.
-	maxGathered = 64
+	maxBatchCalls = 64
 	// slowCall: who waited this long for a turn goes at once. A connection that hangs may cost those who come later no more.
-	slowCall = 20 * time.Millisecond
+	maxTurnWait = 20 * time.Millisecond
 )
 
 // gatherer sends scripts of many goroutines together, each with its own answer. It has no goroutine of its own: whoever ends
 // a round trip has one of those who wait send the next one, for all of them. A lone caller just calls. Nobody waits for a turn
 // for longer than slowCall, so that none need be taken back when its context ends.
-type gatherer struct {
+type batcher struct {
 	redis.UniversalClient      // sends all but EvalSha
-	inTime                bool // it ends a call at the deadline of its context; so do we, whoever goes with it
+	endsInTime                bool // it ends a call at the deadline of its context; so do we, whoever goes with it
 
 	mu       sync.Mutex // protects the rest
-	underWay int
-	quickest time.Duration // of all round trips that were answered, as far as it still holds
-	waiting  []*gathered   // by arrival
-	late     *time.Timer   // runs out when the first of those who wait has done so for slowCall; made with the first
+	inFlight int
+	fastest time.Duration // of all round trips that were answered, as far as it still holds
+	pending  []*pendingCall   // by arrival
+	overdue     *time.Timer   // runs out when the first of those who wait has done so for slowCall; made with the first
 }
 
 // gathered is one call that waits for its turn.
-type gathered struct {
+type pendingCall struct {
 	ctx  context.Context
 	cmd  *redis.Cmd // its sender's, until it tells that it was sent
-	came time.Time
+	arrived time.Time
 	turn chan turn // with room for one: what comes later is told to nobody
 }
 
 // turn is what one who waits is told: to send a batch of which his own call is the first; or that another has sent his, or
 // why there will be no answer.
 type turn struct {
-	batch []*gathered
+	batch []*pendingCall
 	err   error
 }
 
 var errSenderGone = errors.New("lock: the goroutine that sent the call has panicked")
 
 // EvalSha is redis.Scripter.
-func (g *gatherer) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (g *batcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", sha, len(keys))
 	for _, key := range keys {
 		words = append(words, key)
 	}
 	words = append(words, args...)
-	call := &gathered{ctx: ctx, cmd: redis.NewCmd(ctx, words...)}
+	call := &pendingCall{ctx: ctx, cmd: redis.NewCmd(ctx, words...)}
 	if len(keys) > 0 {
 		call.cmd.SetFirstKeyPos(3)
 	}
-	if g.enter(call) {
-		g.send([]*gathered{call})
+	if g.admit(call) {
+		g.send([]*pendingCall{call})
 		return call.cmd
 	}
 	turn := <-call.turn
@@ -83,60 +83,60 @@ func (g *gatherer) EvalSha(ctx context.Context, sha string, keys []string, args 
 }
 
 // enter reports whether the call may go at once; else its turn comes.
-func (g *gatherer) enter(call *gathered) bool {
+func (g *batcher) admit(call *pendingCall) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.underWay < g.trips() {
-		g.underWay++
+	if g.inFlight < g.maxInFlight() {
+		g.inFlight++
 		return true
 	}
-	call.came, call.turn = time.Now(), make(chan turn, 1)
-	g.waiting = append(g.waiting, call)
-	if len(g.waiting) == 1 {
-		g.watch(slowCall)
+	call.arrived, call.turn = time.Now(), make(chan turn, 1)
+	g.pending = append(g.pending, call)
+	if len(g.pending) == 1 {
+		g.armOverdue(maxTurnWait)
 	}
 	return false
 }
 
 // trips needs mu. It says how many round trips may be under way.
-func (g *gatherer) trips() int {
-	return max(minTrips, min(int(g.quickest/tripWork), maxTrips))
+func (g *batcher) maxInFlight() int {
+	return max(minTrips, min(int(g.fastest/tripCost), maxTrips))
 }
 
 // watch needs mu.
-func (g *gatherer) watch(d time.Duration) {
-	if g.late == nil {
-		g.late = time.AfterFunc(d, g.hurry)
+func (g *batcher) armOverdue(d time.Duration) {
+	if g.overdue == nil {
+		g.overdue = time.AfterFunc(d, g.sendOverdue)
 		return
 	}
-	g.late.Reset(d)
+	g.overdue.Reset(d)
 }
 
 // hurry lets those go who have waited for too long.
-func (g *gatherer) hurry() {
+func (g *batcher) sendOverdue() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for len(g.waiting) > 0 {
-		if wait := slowCall - time.Since(g.waiting[0].came); wait > 0 {
-			g.watch(wait)
+	for len(g.pending) > 0 {
+		if wait := maxTurnWait - time.Since(g.pending[0].arrived); wait > 0 {
+			g.armOverdue(wait)
 			return
 		}
-		g.underWay++
-		g.next()
+		g.inFlight++
+		g.dispatch()
 	}
 }
 
 // next needs mu, and somebody who waits. Whoever has the most time sends: he is there until the end.
-func (g *gatherer) next() {
-	n := min(len(g.waiting), maxGathered)
-	batch := slices.Clone(g.waiting[:n])
-	g.waiting = slices.Delete(g.waiting, 0, n)
-	i := longest(batch)
+func (g *batcher) dispatch() {
+	n := min(len(g.pending), maxBatchCalls)
+	batch := slices.Clone(g.pending[:n])
+	g.pending = slices.Delete(g.pending, 0, n)
+	i := latestDeadline(batch)
 	batch[0], batch[i] = batch[i], batch[0]
-	batch[0].tell(turn{batch: batch})
+	batch[0].resolve(turn{batch: batch})
 }
 
-func (c *gathered) tell(t turn) {
+func (c *pendingCall) resolve(t turn) {
 	select {
 	case c.turn <- t:
 	default: // he was told something else
@@ -144,54 +144,54 @@ func (c *gathered) tell(t turn) {
 }
 
 // leave ends a round trip that began at an instant. One that was not answered tells nothing about the way.
-func (g *gatherer) leave(began time.Time, answered bool) {
-	took := min(time.Since(began), slowCall)
+func (g *batcher) finish(began time.Time, answered bool) {
+	took := min(time.Since(began), maxTurnWait)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case !answered:
-	case took < g.quickest || g.quickest == 0:
-		g.quickest = took
-	case g.underWay == 1: // a crowd's trips take long because it is one; a lone one tells that the way has become longer
-		g.quickest += (took - g.quickest) / 16
+	case took < g.fastest || g.fastest == 0:
+		g.fastest = took
+	case g.inFlight == 1: // a crowd's trips take long because it is one; a lone one tells that the way has become longer
+		g.fastest += (took - g.fastest) / 16
 	}
-	if len(g.waiting) == 0 || g.underWay > g.trips() {
-		g.underWay--
+	if len(g.pending) == 0 || g.inFlight > g.maxInFlight() {
+		g.inFlight--
 		return
 	}
-	g.next()
+	g.dispatch()
 }
 
 // send sends a batch. The first call is the caller's own.
-func (g *gatherer) send(batch []*gathered) {
+func (g *batcher) send(batch []*pendingCall) {
 	own, others := batch[0], batch[1:]
 	began, answered, outcome := time.Now(), false, turn{err: errSenderGone}
 	defer func() { // a hook of the Redis client may panic: that ends its caller's call, and holds up nobody
-		g.leave(began, answered)
+		g.finish(began, answered)
 		for _, call := range others {
-			call.tell(outcome)
+			call.resolve(outcome)
 		}
 	}()
 	if len(others) == 0 {
 		_ = g.Process(own.ctx, own.cmd) // the command keeps its error
 	} else {
-		g.sendTogether(own, others)
+		g.sendPipeline(own, others)
 	}
 	err := own.cmd.Err()
-	answered, outcome = err == nil || told(err), turn{}
+	answered, outcome = err == nil || serverAnswered(err), turn{}
 }
 
 // sendTogether sends several calls for as long as the own one has time, whatever becomes of its context: nobody's call ends with
 // another's.
-func (g *gatherer) sendTogether(own *gathered, others []*gathered) {
+func (g *batcher) sendPipeline(own *pendingCall, others []*pendingCall) {
 	ctx := context.WithoutCancel(own.ctx)
 	if deadline, has := own.ctx.Deadline(); has {
-		ctx = &bounded{ctx, deadline}
+		ctx = &deadlineContext{ctx, deadline}
 	}
-	if g.inTime {
-		p := patience{others: others}
-		p.look()
-		defer p.end()
+	if g.endsInTime {
+		p := deadlineWatch{calls: others}
+		p.check()
+		defer p.stop()
 	}
 	pipe := g.Pipeline()
 	_ = pipe.Process(ctx, own.cmd)
@@ -202,7 +202,7 @@ func (g *gatherer) sendTogether(own *gathered, others []*gathered) {
 }
 
 // longest is the place of the call that has the most time.
-func longest(batch []*gathered) (place int) {
+func latestDeadline(batch []*pendingCall) (place int) {
 	var last time.Time
 	for i, call := range batch {
 		deadline, has := call.ctx.Deadline()
@@ -217,23 +217,23 @@ func longest(batch []*gathered) (place int) {
 }
 
 // patience lets those of a batch go whose time is up before its answer has come.
-type patience struct {
+type deadlineWatch struct {
 	mu     sync.Mutex // protects the rest
-	others []*gathered
+	calls []*pendingCall
 	timer  *time.Timer
 }
 
 // look comes back when the next one's time is up.
-func (p *patience) look() {
+func (p *deadlineWatch) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, next := time.Now(), time.Time{}
-	for _, call := range p.others {
+	for _, call := range p.calls {
 		deadline, has := call.ctx.Deadline()
 		switch {
 		case !has:
 		case !now.Before(deadline):
-			call.tell(turn{err: context.DeadlineExceeded})
+			call.resolve(turn{err: context.DeadlineExceeded})
 		case next.IsZero() || deadline.Before(next):
 			next = deadline
 		}
@@ -241,16 +241,16 @@ func (p *patience) look() {
 	switch {
 	case next.IsZero():
 	case p.timer == nil:
-		p.timer = time.AfterFunc(next.Sub(now), p.look)
+		p.timer = time.AfterFunc(next.Sub(now), p.check)
 	default:
 		p.timer.Reset(next.Sub(now))
 	}
 }
 
-func (p *patience) end() {
+func (p *deadlineWatch) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.others = nil
+	p.calls = nil
 	if p.timer != nil {
 		p.timer.Stop()
 	}

@@ -17,8 +17,8 @@ type Saved struct{ dir string }
 // SaveData copies the append-only files as they are now. The server may run: a write under way may then be cut off at the
 // end of the copy, which Redis mends when it loads it.
 func (r *Redis) SaveData() (Saved, error) {
-	saved := Saved{filepath.Join(r.den.dir, fmt.Sprintf("%s.saved-%d", r.spec.name, r.saves.Add(1)))}
-	return saved, os.CopyFS(saved.dir, os.DirFS(filepath.Join(r.room, appendOnlyDir)))
+	saved := Saved{filepath.Join(r.sandbox.dir, fmt.Sprintf("%s.saved-%d", r.spec.name, r.saves.Add(1)))}
+	return saved, os.CopyFS(saved.dir, os.DirFS(filepath.Join(r.dir, appendOnlyDir)))
 }
 
 // RestoreData puts an earlier copy in the place of the append-only files: at the next Restart the server is back where it
@@ -27,14 +27,14 @@ func (r *Redis) SaveData() (Saved, error) {
 func (r *Redis) RestoreData(saved Saved) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.up() {
+	if r.running() {
 		return fmt.Errorf("restore the data of %s: it is running; stop or kill it first", r.spec.name)
 	}
-	dir := filepath.Join(r.room, appendOnlyDir)
+	dir := filepath.Join(r.dir, appendOnlyDir)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	return errors.Join(os.CopyFS(dir, os.DirFS(saved.dir)), r.spec.who.own(dir))
+	return errors.Join(os.CopyFS(dir, os.DirFS(saved.dir)), r.spec.account.own(dir))
 }
 
 // own gives everything below a path to the account.

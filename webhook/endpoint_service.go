@@ -18,20 +18,20 @@ type EndpointStore interface {
 }
 
 // Desk is what operators do with endpoints, from the command line and over HTTP alike.
-type Desk struct {
+type EndpointService struct {
 	EndpointStore
 	policy Policy
-	sender *Sender
+	sender *sender
 }
 
 // NewDesk returns a Desk that registers what a policy allows.
-func NewDesk(store EndpointStore, policy Policy) *Desk {
-	return &Desk{EndpointStore: store, policy: policy, sender: NewSender(policy)}
+func NewEndpointService(store EndpointStore, policy Policy) *EndpointService {
+	return &EndpointService{EndpointStore: store, policy: policy, sender: newSender(policy)}
 }
 
 // Add registers an endpoint for some types of events, or all. The secret of what it returns is shown this once. Errors:
 // KindInvalid, KindConflict (the URL is registered, or there are MaxEndpoints), KindUnavailable.
-func (d *Desk) Add(ctx context.Context, actor, url string, types []string) (Endpoint, error) {
+func (d *EndpointService) Add(ctx context.Context, actor, url string, types []string) (Endpoint, error) {
 	if err := pipeline.ValidateActor(actor); err != nil {
 		return Endpoint{}, err
 	}
@@ -46,12 +46,12 @@ func (d *Desk) Add(ctx context.Context, actor, url string, types []string) (Endp
 
 // Test sends an event of TypeTest to an endpoint at once, even to a disabled one, and tells how that went. It changes
 // nothing. Errors: KindNotFound, KindUnavailable; a delivery that fails is a result.
-func (d *Desk) Test(ctx context.Context, id int64) (Result, error) {
+func (d *EndpointService) Test(ctx context.Context, id int64) (Result, error) {
 	e, err := d.Endpoint(ctx, id)
 	if err != nil {
 		return Result{}, err
 	}
-	defer d.sender.Close()
+	defer d.sender.close()
 	event := testEvent(time.Now())
-	return d.sender.Send(ctx, &e, &event), nil
+	return d.sender.send(ctx, &e, &event), nil
 }

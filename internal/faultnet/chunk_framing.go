@@ -3,10 +3,10 @@ package faultnet
 // pieceFraming takes each piece that arrives for a whole message. HTTP/1.1 is like that as our clients use it: no
 // pipelining, and a small request and a small answer are each written at once. An answer that does come in two pieces loses
 // the first one and the connection, which is a lost answer too.
-type pieceFraming struct{}
+type chunkFraming struct{}
 
-func pieceFramings() (requests, replies framing) { return pieceFraming{}, pieceFraming{} }
+func chunkFramings() (requests, replies framing) { return chunkFraming{}, chunkFraming{} }
 
-func (pieceFraming) next(data []byte) (n int, ended bool) { return len(data), true }
+func (chunkFraming) next(data []byte) (n int, ended bool) { return len(data), true }
 
-func (pieceFraming) counts(byte) bool { return true }
+func (chunkFraming) counts(byte) bool { return true }

@@ -35,16 +35,16 @@ type Client struct {
 	id      string // begins every owner and hold of ours, and names our channel
 	channel string // where we are woken
 	cluster bool
-	repeats bool          // the Redis client may send a call more than once; of a cluster's nobody knows
+	retries bool          // the Redis client may send a call more than once; of a cluster's nobody knows
 	last    atomic.Uint64 // number of the last id given
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
 	running sync.WaitGroup // renewals under way, and the listener
 
-	calls   gatherer // of those who take and free single locks
+	batcher   batcher // of those who take and free single locks
 	renewer renewer
-	ear     ear
+	subscriber     subscriber
 }
 
 // Option changes a Client that New makes.
@@ -63,9 +63,9 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 	c.channel = "lock:" + c.id
 	server, single := rdb.(*redis.Client)
 	c.cluster = !single
-	c.calls.UniversalClient = rdb
-	c.repeats = !single || server.Options().MaxRetries > 0
-	c.calls.inTime = single && server.Options().ContextTimeoutEnabled
+	c.batcher.UniversalClient = rdb
+	c.retries = !single || server.Options().MaxRetries > 0
+	c.batcher.endsInTime = single && server.Options().ContextTimeoutEnabled
 	c.closing, c.close = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(c)
@@ -78,7 +78,7 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 func (c *Client) Close() error {
 	c.close()
 	c.renewer.stop()
-	err := c.ear.close()
+	err := c.subscriber.close()
 	c.running.Wait()
 	return err
 }
@@ -102,7 +102,7 @@ func (c *Client) scripter(strict bool) redis.Scripter {
 	if strict || c.cluster {
 		return c.rdb
 	}
-	return &c.calls
+	return &c.batcher
 }
 
 // caller names one entry of an owner.
@@ -127,22 +127,22 @@ func validUntil(sent time.Time, lease time.Duration) time.Time {
 // detached is a context for what must be sent although the caller's may have ended. It has no timer: the Redis client
 // takes the deadline from it and sets it on the connection.
 func detached(ctx context.Context) context.Context {
-	return within(context.WithoutCancel(ctx), cleanupTimeout)
+	return withDeadlineOnly(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-func within(ctx context.Context, d time.Duration) context.Context {
-	return &bounded{ctx, time.Now().Add(d)}
+func withDeadlineOnly(ctx context.Context, d time.Duration) context.Context {
+	return &deadlineContext{ctx, time.Now().Add(d)}
 }
 
 // bounded is a context with a deadline that nobody is woken at.
-type bounded struct {
+type deadlineContext struct {
 	context.Context
 	deadline time.Time
 }
 
-func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
+func (b *deadlineContext) Deadline() (time.Time, bool) { return b.deadline, true }
 
-func (b *bounded) Err() error {
+func (b *deadlineContext) Err() error {
 	if time.Now().Before(b.deadline) {
 		return b.Context.Err()
 	}

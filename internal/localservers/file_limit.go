@@ -21,8 +21,8 @@ func (s *server) LiftLimit() error { return s.limitFiles("unlimited") }
 func (s *server) limitFiles(size string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
-		return fmt.Errorf("limit the files of %s: %w", s.spec.name, errEnded)
+	if !s.running() {
+		return fmt.Errorf("limit the files of %s: %w", s.spec.name, errNotRunning)
 	}
 	tool, err := exec.LookPath("prlimit")
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *server) limitFiles(size string) error {
 	}
 	set := func(pid int) error {
 		cmd := exec.Command(tool, "--pid", strconv.Itoa(pid), "--fsize="+size+":")
-		cmd.SysProcAttr = s.spec.who.attributes()
+		cmd.SysProcAttr = s.spec.account.attributes()
 		told, err := cmd.CombinedOutput()
 		if err == nil || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return nil // or it has ended meanwhile

@@ -27,19 +27,19 @@ func parseService(text string) (service, error) {
 	}
 	switch u.Scheme {
 	case "unix":
-		return redisSocket(u), nil
+		return redisSocketService(u), nil
 	case "redis":
-		return redisTCP(u), nil
+		return redisTCPService(u), nil
 	case "postgres", "postgresql":
-		return postgres(u), nil
+		return postgresService(u), nil
 	case "http":
-		return hypertext(u), nil
+		return httpService(u), nil
 	default:
 		return service{}, fmt.Errorf("faultnet: scheme %q: use unix, redis, postgres or http", u.Scheme)
 	}
 }
 
-func redisSocket(u *url.URL) service {
+func redisSocketService(u *url.URL) service {
 	return service{
 		target: endpoint{"unix", u.Path}, socket: "redis.sock", framing: respFramings,
 		through: func(proxy endpoint) string {
@@ -50,11 +50,11 @@ func redisSocket(u *url.URL) service {
 	}
 }
 
-func redisTCP(u *url.URL) service { return overTCP(u, "6379", respFramings) }
+func redisTCPService(u *url.URL) service { return tcpService(u, "6379", respFramings) }
 
-func hypertext(u *url.URL) service { return overTCP(u, "80", pieceFramings) }
+func httpService(u *url.URL) service { return tcpService(u, "80", chunkFramings) }
 
-func overTCP(u *url.URL, port string, framings func() (requests, replies framing)) service {
+func tcpService(u *url.URL, port string, framings func() (requests, replies framing)) service {
 	return service{
 		target: endpoint{"tcp", hostPort(u, port)}, framing: framings,
 		through: func(proxy endpoint) string {
@@ -66,7 +66,7 @@ func overTCP(u *url.URL, port string, framings func() (requests, replies framing
 }
 
 // postgres reads both forms: a host in the authority, or a directory with a socket in the query.
-func postgres(u *url.URL) service {
+func postgresService(u *url.URL) service {
 	s := service{target: endpoint{"tcp", hostPort(u, "5432")}, framing: pgFramings}
 	query := u.Query()
 	if dir := query.Get("host"); strings.HasPrefix(dir, "/") {

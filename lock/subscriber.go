@@ -13,60 +13,60 @@ import (
 
 const (
 	// listenTimeout bounds the first subscription. Without it one waits all the same, and polls.
-	listenTimeout = time.Second
+	subscribeTimeout = time.Second
 	// pingEvery: a subscription is asked for a sign of life that often. One that says nothing for twice as long is made anew;
 	// whoever waits polls meanwhile.
 	pingEvery = 3 * time.Second
 	// deafPause comes between two tries to subscribe again.
-	deafPause = 100 * time.Millisecond
+	resubscribeBackoff = 100 * time.Millisecond
 )
 
 // ear hears who of us is woken. All who wait on one client share its one subscription, which is made when the first waits.
-type ear struct {
-	making sync.Mutex // held while the first subscription is made
+type subscriber struct {
+	subscribing sync.Mutex // held while the first subscription is made
 
 	mu      sync.Mutex // protects the rest
 	pubsub  *redis.PubSub
-	shut    bool
+	closed    bool
 	waiters map[string]chan int64 // by id, with room for one call; nil: neither called nor asleep yet
 }
 
 // listen subscribes, if nobody has yet. When that fails we poll: the client subscribes by itself as soon as it can.
-func (e *ear) listen(ctx context.Context, c *Client) {
-	e.making.Lock()
-	defer e.making.Unlock()
+func (e *subscriber) subscribe(ctx context.Context, c *Client) {
+	e.subscribing.Lock()
+	defer e.subscribing.Unlock()
 	e.mu.Lock()
-	needed := e.pubsub == nil && !e.shut
+	needed := e.pubsub == nil && !e.closed
 	e.mu.Unlock()
 	if !needed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), subscribeTimeout)
 	defer cancel()
 	pubsub := c.rdb.Subscribe(ctx, c.channel)
-	_, _ = pubsub.ReceiveTimeout(ctx, listenTimeout) // the confirmation: from here on no message is missed
+	_, _ = pubsub.ReceiveTimeout(ctx, subscribeTimeout) // the confirmation: from here on no message is missed
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.shut {
+	if e.closed {
 		_ = pubsub.Close()
 		return
 	}
 	e.pubsub = pubsub
-	c.running.Go(func() { keepAwake(c.closing, pubsub) })
-	c.running.Go(func() { e.hear(c.closing, pubsub) })
+	c.running.Go(func() { keepAlive(c.closing, pubsub) })
+	c.running.Go(func() { e.receive(c.closing, pubsub) })
 }
 
 // hear rings whoever is called, until the subscription is closed. It reads messages itself: through PubSub.Channel each would
 // wake two goroutines more, on its way from the last holder to the next.
-func (e *ear) hear(ctx context.Context, pubsub *redis.PubSub) {
+func (e *subscriber) receive(ctx context.Context, pubsub *redis.PubSub) {
 	for {
-		said, err := pubsub.Receive(within(ctx, 2*pingEvery))
+		said, err := pubsub.Receive(withDeadlineOnly(ctx, 2*pingEvery))
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
 		if err != nil {
 			select { // the next call subscribes again
-			case <-time.After(deafPause):
+			case <-time.After(resubscribeBackoff):
 			case <-ctx.Done():
 			}
 			continue
@@ -74,13 +74,13 @@ func (e *ear) hear(ctx context.Context, pubsub *redis.PubSub) {
 		if m, ok := said.(*redis.Message); ok {
 			id, text, _ := strings.Cut(m.Payload, " ")
 			fence, _ := strconv.ParseInt(text, 10, 64) // 0: he is to look
-			e.ring(id, fence)
+			e.notify(id, fence)
 		}
 	}
 }
 
 // keepAwake pings until ctx ends. What fails shows in hear.
-func keepAwake(ctx context.Context, pubsub *redis.PubSub) {
+func keepAlive(ctx context.Context, pubsub *redis.PubSub) {
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
 	for {
@@ -94,10 +94,10 @@ func keepAwake(ctx context.Context, pubsub *redis.PubSub) {
 }
 
 // enter makes an id known, if we listen: from now on a call for it is not lost.
-func (e *ear) enter(id string) (listening bool) {
+func (e *subscriber) register(id string) (listening bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.pubsub == nil && !e.shut {
+	if e.pubsub == nil && !e.closed {
 		return false
 	}
 	if e.waiters == nil {
@@ -109,14 +109,14 @@ func (e *ear) enter(id string) (listening bool) {
 
 // sleep returns where the id is called: with the fence of what it was handed, or 0 when it is to look. It returns nil, where
 // nobody ever calls, when we could not listen.
-func (e *ear) sleep(id string) <-chan int64 {
+func (e *subscriber) notification(id string) <-chan int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bell(id)
+	return e.inbox(id)
 }
 
 // bell needs mu.
-func (e *ear) bell(id string) chan int64 {
+func (e *subscriber) inbox(id string) chan int64 {
 	bell, known := e.waiters[id]
 	if known && bell == nil {
 		bell = make(chan int64, 1)
@@ -125,25 +125,25 @@ func (e *ear) bell(id string) chan int64 {
 	return bell
 }
 
-func (e *ear) ring(id string, fence int64) {
+func (e *subscriber) notify(id string, fence int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
-	case e.bell(id) <- fence:
+	case e.inbox(id) <- fence:
 	default: // nobody of ours, or it was told already
 	}
 }
 
-func (e *ear) exit(id string) {
+func (e *subscriber) deregister(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.waiters, id)
 }
 
-func (e *ear) close() error {
+func (e *subscriber) close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.shut = true
+	e.closed = true
 	if e.pubsub == nil {
 		return nil
 	}

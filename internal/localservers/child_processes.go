@@ -78,7 +78,7 @@ func signalChild(pid int, s syscall.Signal) error {
 
 // awaitEnd waits until none of the processes runs any more. They aren't our children, so there is nothing to reap and no
 // event to wait for.
-func awaitEnd(pids []int, limit time.Duration) error {
+func awaitExit(pids []int, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	for _, pid := range pids {
 		for isAlive(pid) {

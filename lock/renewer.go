@@ -26,15 +26,15 @@ type renewer struct {
 	mu     sync.Mutex // protects the rest, and due and busy of the leases
 	leases map[*lease]struct{}
 	timer  *time.Timer
-	next   time.Time // when the timer fires; zero: it doesn't
-	done   bool
+	firesAt   time.Time // when the timer fires; zero: it doesn't
+	stopped   bool
 }
 
 // add begins to renew a lease, first at an instant.
 func (r *renewer) add(c *Client, l *lease, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.done {
+	if r.stopped {
 		return
 	}
 	if r.leases == nil {
@@ -42,18 +42,18 @@ func (r *renewer) add(c *Client, l *lease, due time.Time) {
 	}
 	l.due = due
 	r.leases[l] = struct{}{}
-	r.wake(c, l.due)
+	r.schedule(c, l.due)
 }
 
 // wake needs mu. It makes sure that the timer fires at an instant or before.
-func (r *renewer) wake(c *Client, at time.Time) {
-	if r.done || !r.next.IsZero() && !at.Before(r.next) {
+func (r *renewer) schedule(c *Client, at time.Time) {
+	if r.stopped || !r.firesAt.IsZero() && !at.Before(r.firesAt) {
 		return
 	}
-	r.next = at
+	r.firesAt = at
 	wait := max(time.Until(at), 0)
 	if r.timer == nil {
-		r.timer = time.AfterFunc(wait, func() { r.fire(c) })
+		r.timer = time.AfterFunc(wait, func() { r.run(c) })
 		return
 	}
 	r.timer.Reset(wait)
@@ -67,10 +67,10 @@ func (r *renewer) remove(l *lease) {
 }
 
 // begin enters something that Close waits for. It returns false when the client is closed; else call running.Done.
-func (c *Client) begin() bool {
+func (c *Client) startTask() bool {
 	c.renewer.mu.Lock()
 	defer c.renewer.mu.Unlock()
-	if c.renewer.done {
+	if c.renewer.stopped {
 		return false
 	}
 	c.running.Add(1)
@@ -80,37 +80,37 @@ func (c *Client) begin() bool {
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done = true
+	r.stopped = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 }
 
 // fire renews what is due. The timer may fire again meanwhile, for others: a batch that hangs holds up nobody.
-func (r *renewer) fire(c *Client) {
+func (r *renewer) run(c *Client) {
 	r.mu.Lock()
-	if r.done {
+	if r.stopped {
 		r.mu.Unlock()
 		return
 	}
 	c.running.Add(1)
 	defer c.running.Done()
 	now := time.Now()
-	r.next = time.Time{}
+	r.firesAt = time.Time{}
 	var due []*lease
 	var next time.Time
 	for l := range r.leases {
 		switch {
-		case l.busy:
+		case l.renewing:
 		case l.due.Sub(now) <= l.ttl/sameBatch:
-			l.busy = true
+			l.renewing = true
 			due = append(due, l)
 		case next.IsZero() || l.due.Before(next):
 			next = l.due
 		}
 	}
 	if !next.IsZero() {
-		r.wake(c, next)
+		r.schedule(c, next)
 	}
 	r.mu.Unlock()
 	// Not under the mutex: the context may be another lease's, whose end comes here.
@@ -174,7 +174,7 @@ func takeBatch(group []*lease) (n int, holds []scripts.Renewal) {
 func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
 	limit := batch[0].ttl
 	for _, l := range batch {
-		limit = min(limit, l.left())
+		limit = min(limit, l.remaining())
 	}
 	ctx, cancel := context.WithTimeout(c.closing, max(limit/2, time.Millisecond))
 	defer cancel()
@@ -183,7 +183,7 @@ func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
 	for _, l := range batch {
 		n := len(l.renewals())
 		if err != nil {
-			c.renewer.again(c, l, time.Now().Add(l.left()/retryPart))
+			c.renewer.reschedule(c, l, time.Now().Add(l.remaining()/retryPart))
 			continue
 		}
 		held := true
@@ -195,18 +195,18 @@ func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
 			l.end(ErrLeaseLost)
 			continue
 		}
-		l.renewed(sent, l.ttl)
-		c.renewer.again(c, l, sent.Add(l.ttl/renewPart))
+		l.applyRenewal(sent, l.ttl)
+		c.renewer.reschedule(c, l, sent.Add(l.ttl/renewPart))
 	}
 }
 
 // again says when a lease is due next.
-func (r *renewer) again(c *Client, l *lease, due time.Time) {
+func (r *renewer) reschedule(c *Client, l *lease, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l.busy = false
+	l.renewing = false
 	if _, held := r.leases[l]; held {
 		l.due = due
-		r.wake(c, due)
+		r.schedule(c, due)
 	}
 }

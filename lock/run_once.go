@@ -42,7 +42,7 @@ func (c *Client) RunOnce(ctx context.Context, key string, tick time.Duration, fn
 	token, sent := newToken(), time.Now()
 	run, err := scripts.RunOnce(ctx, c.rdb, key, token, tick, early)
 	if err != nil {
-		c.abandon(ctx, []string{key}, token, err)
+		c.undoBatch(ctx, []string{key}, token, err)
 		return false, err
 	}
 	if !run {

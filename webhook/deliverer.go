@@ -9,19 +9,19 @@ import (
 
 const (
 	// lookEvery is how late the first of some events is delivered, at most; those that follow it come at once.
-	lookEvery = 250 * time.Millisecond
+	pollEvery = 250 * time.Millisecond
 	// lookPauseMax is how long to wait after Postgres failed, at most.
-	lookPauseMax = 5 * time.Second
+	pollBackoffMax = 5 * time.Second
 	// sequenceBatch is how many events one transaction makes readable: some 20 ms.
 	sequenceBatch = 1000
 	// pageEvents is how many events are read at once, and how many are delivered again at most when a process dies before
 	// it notes them: some 100 KB.
 	pageEvents = 50
 	// noteEvery is how long deliveries go on before they are noted, which also prolongs the lease.
-	noteEvery = 3 * time.Second
+	saveEvery = 3 * time.Second
 	// leaseFor outlives whatever happens between two notes: noteEvery, one delivery, and a call of Postgres on each side.
 	// The endpoints of a process that died wait so long.
-	leaseFor = noteEvery + SendTimeout + 2*storeTimeout
+	leaseFor = saveEvery + sendTimeout + 2*storeTimeout
 	// storeTimeout bounds each call of Postgres.
 	storeTimeout = 5 * time.Second
 	// storeCalls is how many calls of Postgres deliveries make at once: the pool belongs to the orders.
@@ -29,7 +29,7 @@ const (
 	// stopGrace is how long a delivery under way may take when the process is told to stop. Cut off, it happens again.
 	stopGrace = 3 * time.Second
 	// showEvery is the age of the metrics of endpoints.
-	showEvery = 5 * time.Second
+	metricsEvery = 5 * time.Second
 )
 
 // Deliverer delivers the events of the outbox. Any number may run: each endpoint is claimed by one of them at a time, and
@@ -40,20 +40,20 @@ const (
 // work, order does not rest on it.
 type Deliverer struct {
 	store   Store
-	sender  *Sender
+	sender  *sender
 	metrics *Metrics
 	log     *slog.Logger
 	lease   time.Duration
-	pause   func(failures int) time.Duration
+	backoff   func(failures int) time.Duration
 	calls   chan struct{} // a token for each call of Postgres under way
 	slots   chan struct{} // a token for each endpoint under way
 	running sync.WaitGroup
 }
 
 // NewDeliverer returns a Deliverer that does nothing until it runs.
-func NewDeliverer(store Store, sender *Sender, m *Metrics, log *slog.Logger) *Deliverer {
+func NewDeliverer(store Store, policy Policy, m *Metrics, log *slog.Logger) *Deliverer {
 	return &Deliverer{
-		store: store, sender: sender, metrics: m, log: log, lease: leaseFor, pause: pause,
+		store: store, sender: newSender(policy), metrics: m, log: log, lease: leaseFor, backoff: retryBackoff,
 		calls: make(chan struct{}, storeCalls), slots: make(chan struct{}, MaxEndpoints),
 	}
 }
@@ -61,28 +61,28 @@ func NewDeliverer(store Store, sender *Sender, m *Metrics, log *slog.Logger) *De
 // Run delivers until the context ends, and returns when nothing is under way any more: within stopGrace and one call of
 // Postgres.
 func (d *Deliverer) Run(ctx context.Context) {
-	defer d.sender.Close()
+	defer d.sender.close()
 	defer d.running.Wait()
-	wait, shown := lookEvery, time.Time{}
+	wait, shown := pollEvery, time.Time{}
 	for ctx.Err() == nil {
-		err := d.look(ctx)
-		if err == nil && time.Since(shown) >= showEvery {
+		err := d.poll(ctx)
+		if err == nil && time.Since(shown) >= metricsEvery {
 			shown = time.Now()
-			err = d.show(ctx)
+			err = d.updateMetrics(ctx)
 		}
 		switch {
 		case err == nil:
-			wait = lookEvery
+			wait = pollEvery
 		case ctx.Err() == nil:
 			d.log.Warn("events can't be delivered; they wait in the outbox", "error", err)
-			wait = min(2*wait, lookPauseMax)
+			wait = min(2*wait, pollBackoffMax)
 		}
 		sleep(ctx, wait)
 	}
 }
 
 // look makes events readable and begins to deliver to the endpoints that are due.
-func (d *Deliverer) look(ctx context.Context) error {
+func (d *Deliverer) poll(ctx context.Context) error {
 	for given := sequenceBatch; given == sequenceBatch; {
 		if err := d.call(ctx, func(ctx context.Context) (err error) {
 			given, err = d.store.SequenceEvents(ctx, sequenceBatch)
@@ -107,17 +107,17 @@ func (d *Deliverer) look(ctx context.Context) error {
 		d.slots <- struct{}{}
 		d.running.Go(func() {
 			defer func() { <-d.slots }()
-			(&delivery{Deliverer: d, claim: claims[i], cursor: claims[i].Cursor, noted: asked}).run(ctx)
+			(&endpointRun{Deliverer: d, claim: claims[i], cursor: claims[i].Cursor, savedAt: asked}).run(ctx)
 		})
 	}
 	return nil
 }
 
-func (d *Deliverer) show(ctx context.Context) error {
+func (d *Deliverer) updateMetrics(ctx context.Context) error {
 	return d.call(ctx, func(ctx context.Context) error {
 		endpoints, err := d.store.Endpoints(ctx)
 		if err == nil {
-			d.metrics.show(endpoints)
+			d.metrics.setEndpoints(endpoints)
 		}
 		return err
 	})

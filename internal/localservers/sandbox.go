@@ -1,7 +1,7 @@
 package localservers
 
 import (
-	_ "embed" // guardian.sh
+	_ "embed" // supervisor.sh
 	"errors"
 	"fmt"
 	"os"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-//go:embed guardian.sh
-var guardianScript string
+//go:embed supervisor.sh
+var supervisorScript string
 
 // maxSocketPath is what every system's sockaddr_un takes, less its NUL: Linux has 108 bytes, macOS 104.
 const maxSocketPath = 103
@@ -30,9 +30,9 @@ const closeLimit = 25 * time.Second
 //
 // It does not survive what also kills the guardian (a machine going down, SIGKILL to every process): then the directory
 // stays behind.
-type den struct {
+type sandbox struct {
 	dir      string
-	guardian *exec.Cmd
+	supervisor *exec.Cmd
 
 	mu       sync.Mutex // protects the rest
 	lifeline *os.File   // the write end of the guardian's stdin, nil once closed; nobody else may hold it
@@ -40,13 +40,13 @@ type den struct {
 	programs []*RunningProgram
 }
 
-func openDen() (*den, error) {
-	dir, err := makeDenDir()
+func openSandbox() (*sandbox, error) {
+	dir, err := makeSandboxDir()
 	if err != nil {
 		return nil, err
 	}
-	d := &den{dir: dir, names: map[string]int{}}
-	if err := d.startGuardian(); err != nil {
+	d := &sandbox{dir: dir, names: map[string]int{}}
+	if err := d.startSupervisor(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the guardian of %s: %w", dir, err), os.RemoveAll(dir))
 	}
 	return d, nil
@@ -54,7 +54,7 @@ func openDen() (*den, error) {
 
 // makeDenDir prefers /tmp to TMPDIR: a user's TMPDIR may be too long for a socket path, or closed to the account that the
 // servers run under.
-func makeDenDir() (string, error) {
+func makeSandboxDir() (string, error) {
 	dir, err := os.MkdirTemp("/tmp", "sluice-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "sluice-")
@@ -84,14 +84,14 @@ func openMarker(dir string) error {
 }
 
 // startGuardian gives the guardian a session of its own: neither a ctrl-C nor a closed terminal reaches it.
-func (d *den) startGuardian() error {
+func (d *sandbox) startSupervisor() error {
 	read, write, err := os.Pipe() // both ends are close-on-exec: no other child of ours keeps the guardian waiting
 	if err != nil {
 		return err
 	}
 	defer read.Close()
-	script := filepath.Join(d.dir, "guardian.sh")
-	if err := os.WriteFile(script, []byte(guardianScript), 0o600); err != nil {
+	script := filepath.Join(d.dir, "supervisor.sh")
+	if err := os.WriteFile(script, []byte(supervisorScript), 0o600); err != nil {
 		return errors.Join(err, write.Close())
 	}
 	guardian := exec.Command("/bin/sh", script, d.dir)
@@ -100,12 +100,12 @@ func (d *den) startGuardian() error {
 	if err := guardian.Start(); err != nil {
 		return errors.Join(err, write.Close())
 	}
-	d.lifeline, d.guardian = write, guardian
+	d.lifeline, d.supervisor = write, guardian
 	return nil
 }
 
 // room makes a directory in the den that belongs to the account.
-func (d *den) room(name string, who account) (string, error) {
+func (d *sandbox) serverDir(name string, who account) (string, error) {
 	path := filepath.Join(d.dir, name)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", err
@@ -117,7 +117,7 @@ func (d *den) room(name string, who account) (string, error) {
 }
 
 // unique makes a name that no other process of the den has had: name, name-2, name-3, …
-func (d *den) unique(name string) string {
+func (d *sandbox) uniqueName(name string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.names[name]++
@@ -127,20 +127,20 @@ func (d *den) unique(name string) string {
 	return name
 }
 
-func (d *den) adopt(p *RunningProgram) {
+func (d *sandbox) addProgram(p *RunningProgram) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.programs = append(d.programs, p)
 }
 
-func (d *den) listPrograms() []*RunningProgram {
+func (d *sandbox) listPrograms() []*RunningProgram {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.programs)
 }
 
 // tell lets the guardian know of a process. Where that fails the guardian is gone, and close does its work.
-func (d *den) tell(what, name string, pid int) {
+func (d *sandbox) report(what, name string, pid int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lifeline != nil {
@@ -149,7 +149,7 @@ func (d *den) tell(what, name string, pid int) {
 }
 
 // letGo closes the lifeline; false if it was closed before.
-func (d *den) letGo() (bool, error) {
+func (d *sandbox) closeLifeline() (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lifeline == nil {
@@ -161,14 +161,14 @@ func (d *den) letGo() (bool, error) {
 }
 
 // close lets the guardian tidy up and waits for it. Calling it twice is harmless.
-func (d *den) close() error {
-	first, err := d.letGo()
+func (d *sandbox) close() error {
+	first, err := d.closeLifeline()
 	if !first {
 		return nil
 	}
-	overdue := time.AfterFunc(closeLimit, func() { _ = d.guardian.Process.Kill() })
+	overdue := time.AfterFunc(closeLimit, func() { _ = d.supervisor.Process.Kill() })
 	defer overdue.Stop()
 	// The guardian's exit code says nothing: what counts is that the directory is gone. If somebody killed it, we tidy.
-	_ = d.guardian.Wait()
+	_ = d.supervisor.Wait()
 	return errors.Join(err, os.RemoveAll(d.dir))
 }

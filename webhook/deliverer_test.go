@@ -83,9 +83,9 @@ func TestOrderOutlivesTrouble(t *testing.T) {
 			w.WriteHeader(http.StatusOK)
 		case 4, 5: // takes it, and the answer is lost
 			if fate == 5 {
-				w.(*taker).take()
+				w.(*takingWriter).take()
 			}
-			conn, _, err := http.NewResponseController(w.(*taker).ResponseWriter).Hijack()
+			conn, _, err := http.NewResponseController(w.(*takingWriter).ResponseWriter).Hijack()
 			if err != nil {
 				t.Errorf("hijack: %v", err)
 				return
@@ -196,7 +196,7 @@ func TestGivingUp(t *testing.T) {
 	}
 	answer(200)
 	ids = append(ids, r.orders("drop", 2)...) // it waits for these, too
-	_, err := r.desk.EnableEndpoint(t.Context(), "ann", e.ID, false)
+	_, err := r.endpoints.EnableEndpoint(t.Context(), "ann", e.ID, false)
 	must(t, err)
 	in.wait(5)
 	wantSubjects(t, in.subjects(), ids)
@@ -208,7 +208,7 @@ func TestGivingUp(t *testing.T) {
 		t.Errorf("the reason is %q", got.DisabledReason)
 	}
 	answer(200)
-	_, err = r.desk.EnableEndpoint(t.Context(), "ann", e.ID, true) // the operator gives the first of the two up
+	_, err = r.endpoints.EnableEndpoint(t.Context(), "ann", e.ID, true) // the operator gives the first of the two up
 	must(t, err)
 	in.wait(6)
 	wantSubjects(t, in.subjects(), append(ids[:5:5], ids[6]))
@@ -245,7 +245,7 @@ func TestTestEvent(t *testing.T) {
 	r := newRig(t)
 	in := newReceiver(t)
 	e := in.register(r)
-	result, err := r.desk.Test(t.Context(), e.ID)
+	result, err := r.endpoints.Test(t.Context(), e.ID)
 	must(t, err)
 	if result.Outcome != webhook.Delivered || result.Status != 204 || len(in.first) != 1 || in.first[0].Type != webhook.TypeTest {
 		t.Errorf("got %+v and %+v", result, in.first)
@@ -254,13 +254,13 @@ func TestTestEvent(t *testing.T) {
 	in.answer = func(_ int, w http.ResponseWriter, request *http.Request) {
 		http.Redirect(w, request, elsewhere.server.URL, http.StatusTemporaryRedirect)
 	}
-	result, err = r.desk.Test(t.Context(), e.ID)
+	result, err = r.endpoints.Test(t.Context(), e.ID)
 	must(t, err)
 	if n, _, _ := elsewhere.counts(); result.Outcome != webhook.Refused || !strings.Contains(result.Error, "redirects") || n != 0 {
 		t.Errorf("got %+v, and %d requests elsewhere", result, n)
 	}
 	in.server.Close()
-	result, err = r.desk.Test(t.Context(), e.ID)
+	result, err = r.endpoints.Test(t.Context(), e.ID)
 	must(t, err)
 	if result.Outcome != webhook.Failed || strings.Contains(result.Error, "token") || !strings.Contains(result.Error, "refused") {
 		t.Errorf("got %+v", result)
@@ -268,7 +268,7 @@ func TestTestEvent(t *testing.T) {
 	if got := r.endpoint(e.ID); got.Attempts != 0 || !got.DeliveredAt.IsZero() {
 		t.Errorf("a test changed the endpoint: %+v", got)
 	}
-	if _, err := r.desk.Test(t.Context(), 99); err == nil {
+	if _, err := r.endpoints.Test(t.Context(), 99); err == nil {
 		t.Error("tested what is not there")
 	}
 }
@@ -280,10 +280,9 @@ func TestNobodyInsideIsReached(t *testing.T) {
 	t.Cleanup(server.Close)
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	must(t, err)
-	for _, policy := range []webhook.Policy{{}, inside} {
-		sender := webhook.NewSender(policy)
+	for _, policy := range []webhook.Policy{{}, allowPrivate} {
 		for _, host := range []string{"127.0.0.1", "localhost", "::ffff:127.0.0.1", "0.0.0.0"} {
-			conn, err := sender.Dial(t.Context(), net.JoinHostPort(host, port))
+			conn, err := webhook.Dial(t.Context(), policy, net.JoinHostPort(host, port))
 			if err == nil {
 				conn.Close()
 			}

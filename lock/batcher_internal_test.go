@@ -11,20 +11,20 @@ import (
 // TestAllWhoAreLateGoAtOnce: however many wait for a turn, none waits for longer than slowCall, and not only the first batch.
 func TestAllWhoAreLateGoAtOnce(t *testing.T) {
 	t.Parallel()
-	const crowd = 10 * maxGathered
-	var g gatherer
-	g.underWay = minTrips // and they hang
-	calls := make([]gathered, crowd)
+	const crowd = 10 * maxBatchCalls
+	var g batcher
+	g.inFlight = minTrips // and they hang
+	calls := make([]pendingCall, crowd)
 	for i := range calls {
 		calls[i].ctx = t.Context()
-		if g.enter(&calls[i]) {
+		if g.admit(&calls[i]) {
 			t.Fatal("there was a turn")
 		}
-		calls[i].came = time.Now().Add(-slowCall)
+		calls[i].arrived = time.Now().Add(-maxTurnWait)
 	}
-	g.hurry()
-	if g.underWay != minTrips+crowd/maxGathered || len(g.waiting) != 0 {
-		t.Errorf("%d round trips under way and %d calls that wait, want all of them to go", g.underWay, len(g.waiting))
+	g.sendOverdue()
+	if g.inFlight != minTrips+crowd/maxBatchCalls || len(g.pending) != 0 {
+		t.Errorf("%d round trips under way and %d calls that wait, want all of them to go", g.inFlight, len(g.pending))
 	}
 	going := 0
 	for i := range calls {
@@ -47,13 +47,13 @@ func TestWhatFailsTellsNothingOfTheWay(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	c := New(rdb)
 	t.Cleanup(func() { _ = c.Close() })
-	c.calls.quickest = slowCall // the server was far
+	c.batcher.fastest = maxTurnWait // the server was far
 	for range 3 {
 		if _, err := c.Mutex("a").TryLock(context.Background()); err == nil {
 			t.Fatal("a lock without a server")
 		}
 	}
-	if c.calls.quickest != slowCall || c.calls.underWay != 0 {
-		t.Errorf("a round trip takes %s, %d under way, want %s and none", c.calls.quickest, c.calls.underWay, slowCall)
+	if c.batcher.fastest != maxTurnWait || c.batcher.inFlight != 0 {
+		t.Errorf("a round trip takes %s, %d under way, want %s and none", c.batcher.fastest, c.batcher.inFlight, maxTurnWait)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // ExpirableSemaphore is a semaphore whose permits have an id and an end. Nobody renews them; whoever knows the id may give the
 // permit back or extend it, from another process too. For what is held by a ticket rather than by a running function.
 type ExpirableSemaphore struct {
-	shares shares
+	shared sharedLock
 	n      int64
 }
 
@@ -25,7 +25,7 @@ type Permit struct {
 // ExpirableSemaphore returns the semaphore of a key with n permits, 1 to MaxPermits. It shares its permits with the Semaphore of
 // the same key.
 func (c *Client) ExpirableSemaphore(key string, n int64) ExpirableSemaphore {
-	return ExpirableSemaphore{shares{c, key}, n}
+	return ExpirableSemaphore{sharedLock{c, key}, n}
 }
 
 // Acquire waits until ctx ends for one permit, and keeps it for lease, MinTTL to MaxTTL.
@@ -42,7 +42,7 @@ func (s ExpirableSemaphore) take(ctx context.Context, lease time.Duration, patie
 	if err := errors.Join(checkPermits(1, s.n), checkTTL("lease", lease)); err != nil {
 		return Permit{}, err
 	}
-	g, _, sent, err := s.shares.win(ctx, s.share(), patient, 0, lease)
+	g, _, sent, err := s.shared.acquire(ctx, s.share(), patient, 0, lease)
 	if err != nil {
 		return Permit{}, err
 	}
@@ -56,30 +56,30 @@ func (s ExpirableSemaphore) take(ctx context.Context, lease time.Duration, patie
 // Release gives a permit back, although ctx may have ended, within two seconds. ErrNotHeld: its time was over, it was given
 // back before, or no such permit exists.
 func (s ExpirableSemaphore) Release(ctx context.Context, id string) error {
-	g, err := s.grip(id)
+	g, err := s.record(id)
 	if err != nil {
 		return err
 	}
-	l := lease{grip: g}
+	l := lease{record: g}
 	return l.release(ctx)
 }
 
 // Extend makes the permit last for d from now on, if it would end before, and returns its end. ErrNotHeld as for Release.
 func (s ExpirableSemaphore) Extend(ctx context.Context, id string, d time.Duration) (time.Time, error) {
-	g, err := s.grip(id)
+	g, err := s.record(id)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if err := checkTTL("extension", d); err != nil {
 		return time.Time{}, err
 	}
-	if err := s.shares.client.ready(ctx); err != nil {
+	if err := s.shared.client.ready(ctx); err != nil {
 		return time.Time{}, err
 	}
 	holds := g.renewals()
 	holds[0].TTL = d
 	sent := time.Now()
-	ours, err := scripts.Renew(ctx, s.shares.client.rdb, holds)
+	ours, err := scripts.Renew(ctx, s.shared.client.rdb, holds)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -94,15 +94,15 @@ func (s ExpirableSemaphore) share() scripts.Share {
 }
 
 // grip of a permit that somebody else may have taken.
-func (s ExpirableSemaphore) grip(id string) (*shareGrip, error) {
-	if err := errors.Join(checkKey(s.shares.key), checkPermits(1, s.n)); err != nil {
+func (s ExpirableSemaphore) record(id string) (*shareRecord, error) {
+	if err := errors.Join(checkKey(s.shared.key), checkPermits(1, s.n)); err != nil {
 		return nil, err
 	}
 	if !isID(id) {
 		return nil, fmt.Errorf("%w: permit %.100q: that is no id", ErrNotHeld, id)
 	}
-	c := s.shares.client
-	return &shareGrip{client: c, keys: s.shares.keys(), share: s.share(), who: c.caller(Owner{}, id)}, nil
+	c := s.shared.client
+	return &shareRecord{client: c, keys: s.shared.keys(), share: s.share(), who: c.caller(Owner{}, id)}, nil
 }
 
 // isID tells whether newID may have made it.
