@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ordered is a Locker with a place among others.
+// sortable is a Locker that has one key.
 type sortable interface {
 	Locker
 	sortKey() string
@@ -17,37 +17,38 @@ type sortable interface {
 }
 
 func (m Mutex) sortKey() string       { return m.key }
-func (m Mutex) reentrant() bool      { return true }
+func (m Mutex) reentrant() bool       { return true }
 func (m RWMutex) sortKey() string     { return m.shared.key }
-func (m RWMutex) reentrant() bool    { return false }
+func (m RWMutex) reentrant() bool     { return false }
 func (s Semaphore) sortKey() string   { return s.shared.key }
-func (s Semaphore) reentrant() bool  { return false }
+func (s Semaphore) reentrant() bool   { return false }
 func (m QuorumMutex) sortKey() string { return m.key }
-func (m QuorumMutex) reentrant() bool {
-	return false
-}
+func (m QuorumMutex) reentrant() bool { return false }
 
 // MaxAll bounds the locks of one All: they are taken one after the other.
 const MaxAll = 100
 
-// several is what All returns.
+// allLocks is what All returns.
 type allLocks []Locker
 
-// All is several locks of this package as one: any kinds, on any clients, with different keys. They are taken one after the
-// other in the order of their keys, whatever order they are named in, so that two who want the same can't wait for each other;
-// a round trip for each. The Hold is lost when one of them is; it has no fence, take the single locks where a store checks one.
-// With As, the owner enters those that know owners.
+// All combines several locks of this package into one: any kinds, on any clients, with different keys. They are taken
+// one after the other in the order of their keys, however they are listed, so that two callers who want the same locks
+// can't deadlock. Each costs a round trip. The Hold is lost when one of them is. It has no fence: take the single locks
+// where a store checks one. With As, the owner enters those locks that know owners.
 func All(locks ...Locker) Locker { return allLocks(locks) }
 
 func (a allLocks) Lock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return a.acquire(ctx, options, func(ctx context.Context, l Locker, o ...CallOption) (Hold, error) { return l.Lock(ctx, o...) })
+	return a.acquire(ctx, Locker.Lock, options)
 }
 
 func (a allLocks) TryLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return a.acquire(ctx, options, func(ctx context.Context, l Locker, o ...CallOption) (Hold, error) { return l.TryLock(ctx, o...) })
+	return a.acquire(ctx, Locker.TryLock, options)
 }
 
-func (a allLocks) acquire(ctx context.Context, options []CallOption, lock func(context.Context, Locker, ...CallOption) (Hold, error)) (Hold, error) {
+// lockMethod is Locker.Lock or Locker.TryLock.
+type lockMethod func(Locker, context.Context, ...CallOption) (Hold, error)
+
+func (a allLocks) acquire(ctx context.Context, lock lockMethod, options []CallOption) (Hold, error) {
 	sorted, err := a.sorted()
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (a allLocks) acquire(ctx context.Context, options []CallOption, lock func(c
 		if !l.reentrant() {
 			these = append(slices.Clone(these), As(Owner{}))
 		}
-		h, err := lock(ctx, l, these...)
+		h, err := lock(l, ctx, these...)
 		if err != nil {
 			for _, m := range slices.Backward(members) {
 				err = errors.Join(err, m.Unlock(ctx))

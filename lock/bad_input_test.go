@@ -11,7 +11,7 @@ import (
 	"sluice/lock"
 )
 
-// What can't be right is refused with an error that says so, before anything is sent: no key is left.
+// Calls that can't be right are refused with an error that says so, before anything is sent: no key is left.
 func TestBadInput(t *testing.T) {
 	f := newFixture(t)
 	l, ok := f.client(), f.key("ok")
@@ -19,9 +19,7 @@ func TestBadInput(t *testing.T) {
 	cancelled, cancel := context.WithCancel(f.ctx)
 	cancel()
 	closed := lock.New(f.rdb)
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, closed.Close())
 	with := func(ttl time.Duration) *lock.Client { return lock.New(f.rdb, lock.WithTTL(ttl)) }
 	party := func(l lock.CountDownLatch, name string) error { _, err := l.CountDown(f.ctx, name); return err }
 	locked := func(l lock.Locker, options ...lock.CallOption) error {
@@ -74,23 +72,23 @@ func TestBadInput(t *testing.T) {
 		"closed, semaphore":     {locked(closed.Semaphore(ok, 1)), lock.ErrClosed},
 		"closed, latch":         {closed.CountDownLatch(ok, 1, time.Minute).Wait(f.ctx), lock.ErrClosed},
 		"closed, quorum":        {locked(lock.Quorum(closed).Mutex(ok)), lock.ErrClosed},
-		"closed, many":          {second(closed.TryLockMany(f.ctx, []string{ok})), lock.ErrClosed},
-		"closed, once":          {second(closed.RunOnce(f.ctx, ok, time.Second, nothing)), lock.ErrClosed},
-		"cancelled":             {second(l.Mutex(ok).Lock(cancelled)), context.Canceled},
-		"cancelled, fair":       {second(l.FairMutex(ok).Lock(cancelled)), context.Canceled},
-		"cancelled, rw":         {second(l.RWMutex(ok).Lock(cancelled)), context.Canceled},
-		"cancelled, semaphore":  {second(l.Semaphore(ok, 1).Lock(cancelled)), context.Canceled},
+		"closed, many":          {errOf(closed.TryLockMany(f.ctx, []string{ok})), lock.ErrClosed},
+		"closed, once":          {errOf(closed.RunOnce(f.ctx, ok, time.Second, nothing)), lock.ErrClosed},
+		"cancelled":             {errOf(l.Mutex(ok).Lock(cancelled)), context.Canceled},
+		"cancelled, fair":       {errOf(l.FairMutex(ok).Lock(cancelled)), context.Canceled},
+		"cancelled, rw":         {errOf(l.RWMutex(ok).Lock(cancelled)), context.Canceled},
+		"cancelled, semaphore":  {errOf(l.Semaphore(ok, 1).Lock(cancelled)), context.Canceled},
 		"cancelled, latch":      {l.CountDownLatch(ok, 1, time.Minute).Wait(cancelled), context.Canceled},
-		"cancelled, quorum":     {second(lock.Quorum(l).Mutex(ok).Lock(cancelled)), context.Canceled},
-		"many, an empty key":    {second(l.TryLockMany(f.ctx, []string{ok, ""})), lock.ErrBadKey},
-		"many, none":            {second(l.TryLockMany(f.ctx, nil)), lock.ErrBadCount},
-		"many, ttl 0":           {second(with(0).TryLockMany(f.ctx, []string{ok})), lock.ErrBadTTL},
-		"once, an empty key":    {second(l.RunOnce(f.ctx, "", time.Second, nothing)), lock.ErrBadKey},
-		"once, tick 0":          {second(l.RunOnce(f.ctx, ok, 0, nothing)), lock.ErrBadTTL},
-		"extension of nothing":  {second(l.ExpirableSemaphore(ok, 1).Extend(f.ctx, "x.1", 0)), lock.ErrBadTTL},
-		"extension of no id":    {second(l.ExpirableSemaphore(ok, 1).Extend(f.ctx, "x y", time.Second)), lock.ErrNotHeld},
+		"cancelled, quorum":     {errOf(lock.Quorum(l).Mutex(ok).Lock(cancelled)), context.Canceled},
+		"many, an empty key":    {errOf(l.TryLockMany(f.ctx, []string{ok, ""})), lock.ErrBadKey},
+		"many, none":            {errOf(l.TryLockMany(f.ctx, nil)), lock.ErrBadCount},
+		"many, ttl 0":           {errOf(with(0).TryLockMany(f.ctx, []string{ok})), lock.ErrBadTTL},
+		"once, an empty key":    {errOf(l.RunOnce(f.ctx, "", time.Second, nothing)), lock.ErrBadKey},
+		"once, tick 0":          {errOf(l.RunOnce(f.ctx, ok, 0, nothing)), lock.ErrBadTTL},
+		"extension of nothing":  {errOf(l.ExpirableSemaphore(ok, 1).Extend(f.ctx, "x.1", 0)), lock.ErrBadTTL},
+		"extension of no id":    {errOf(l.ExpirableSemaphore(ok, 1).Extend(f.ctx, "x y", time.Second)), lock.ErrNotHeld},
 		"release of no permit":  {l.ExpirableSemaphore(ok, 1).Release(f.ctx, "x.1"), lock.ErrNotHeld},
-		"all of a foreign kind": {second(lock.All(foreign{}).Lock(f.ctx)), nil},
+		"all of a foreign kind": {errOf(lock.All(foreign{}).Lock(f.ctx)), nil},
 	} {
 		if test.got == nil || test.want != nil && !errors.Is(test.got, test.want) {
 			t.Errorf("%s: got %v, want %v", name, test.got, test.want)
@@ -101,7 +99,5 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("keys are left: %v, %v", keys, err)
 	}
 }
-
-func second[T any](_ T, err error) error { return err }
 
 type foreign struct{ lock.Locker }

@@ -11,42 +11,45 @@ import (
 )
 
 const (
-	// minTrips and maxTrips bound the round trips that one Client has under way, unless one hangs. What comes meanwhile goes
-	// together in the next one: a crowd makes fewer writes and reads of sockets than calls, on both sides.
+	// minTrips and maxTrips bound the round trips that one Client has in flight, unless one hangs. Calls that arrive
+	// meanwhile share the next one: a crowd then makes fewer writes to and reads from sockets than calls, on both
+	// sides.
 	minTrips, maxTrips = 2, 32
-	// tripWork is about what one round trip costs client and server in work. There may be as many trips under way as fit into
-	// the time of one: where the way is long, hardly anybody waits for a turn; where it is short, work is saved.
+	// tripCost is roughly the work of one round trip, client and server together. As many trips may be in flight as fit
+	// into the duration of one: with a distant server hardly any call waits for a turn; with a near one, work is saved.
 	tripCost = 20 * time.Microsecond
-	// maxGathered bounds the calls that go together, so that the server answers others in between.
+	// maxBatchCalls bounds the calls of one round trip, so that the server serves others in between.
 	maxBatchCalls = 64
-	// slowCall: who waited this long for a turn goes at once. A connection that hangs may cost those who come later no more.
+	// maxTurnWait is the longest time that a call waits for a turn; then it is sent at once. A connection that hangs
+	// costs later calls no more than this.
 	maxTurnWait = 20 * time.Millisecond
 )
 
-// gatherer sends scripts of many goroutines together, each with its own answer. It has no goroutine of its own: whoever ends
-// a round trip has one of those who wait send the next one, for all of them. A lone caller just calls. Nobody waits for a turn
-// for longer than slowCall, so that none need be taken back when its context ends.
+// batcher sends the scripts of many goroutines together, each with its own reply. It has no goroutine of its own: when
+// a round trip ends, its goroutine makes one of the waiting goroutines send the next batch, for all of them. A lone
+// caller sends its own call. No call waits for a turn for longer than maxTurnWait, so none needs to be withdrawn when
+// its context ends.
 type batcher struct {
-	redis.UniversalClient      // sends all but EvalSha
-	endsInTime                bool // it ends a call at the deadline of its context; so do we, whoever goes with it
+	redis.UniversalClient      // sends everything but EvalSha
+	endsInTime            bool // the Redis client ends a call at its context's deadline, and so must every batch
 
 	mu       sync.Mutex // protects the rest
 	inFlight int
-	fastest time.Duration // of all round trips that were answered, as far as it still holds
-	pending  []*pendingCall   // by arrival
-	overdue     *time.Timer   // runs out when the first of those who wait has done so for slowCall; made with the first
+	fastest  time.Duration  // round trip that was answered, as far as that still holds
+	pending  []*pendingCall // by arrival
+	overdue  *time.Timer    // fires when the first pending call has waited for maxTurnWait; made with the first
 }
 
-// gathered is one call that waits for its turn.
+// pendingCall is one call that waits for its turn.
 type pendingCall struct {
-	ctx  context.Context
-	cmd  *redis.Cmd // its sender's, until it tells that it was sent
+	ctx     context.Context
+	cmd     *redis.Cmd // belongs to its sender until the turn is resolved
 	arrived time.Time
-	turn chan turn // with room for one: what comes later is told to nobody
+	turn    chan turn // with room for one; later values are dropped
 }
 
-// turn is what one who waits is told: to send a batch of which his own call is the first; or that another has sent his, or
-// why there will be no answer.
+// turn resolves a pending call: the goroutine is to send a batch that begins with its own call, or another goroutine
+// has sent the call, or err says why there will be no reply.
 type turn struct {
 	batch []*pendingCall
 	err   error
@@ -55,7 +58,7 @@ type turn struct {
 var errSenderGone = errors.New("lock: the goroutine that sent the call has panicked")
 
 // EvalSha is redis.Scripter.
-func (g *batcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (b *batcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", sha, len(keys))
 	for _, key := range keys {
@@ -66,71 +69,72 @@ func (g *batcher) EvalSha(ctx context.Context, sha string, keys []string, args .
 	if len(keys) > 0 {
 		call.cmd.SetFirstKeyPos(3)
 	}
-	if g.admit(call) {
-		g.send([]*pendingCall{call})
+	if b.admit(call) {
+		b.send([]*pendingCall{call})
 		return call.cmd
 	}
 	turn := <-call.turn
 	if turn.err != nil {
-		given := redis.NewCmd(ctx, words...) // the first one is the sender's still
-		given.SetErr(turn.err)
-		return given
+		failed := redis.NewCmd(ctx, words...) // the first one still belongs to the sender
+		failed.SetErr(turn.err)
+		return failed
 	}
 	if turn.batch != nil {
-		g.send(turn.batch)
+		b.send(turn.batch)
 	}
 	return call.cmd
 }
 
-// enter reports whether the call may go at once; else its turn comes.
-func (g *batcher) admit(call *pendingCall) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inFlight < g.maxInFlight() {
-		g.inFlight++
+// admit reports whether the call may be sent at once; otherwise it is pending.
+func (b *batcher) admit(call *pendingCall) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inFlight < b.maxInFlight() {
+		b.inFlight++
 		return true
 	}
 	call.arrived, call.turn = time.Now(), make(chan turn, 1)
-	g.pending = append(g.pending, call)
-	if len(g.pending) == 1 {
-		g.armOverdue(maxTurnWait)
+	b.pending = append(b.pending, call)
+	if len(b.pending) == 1 {
+		b.armOverdue(maxTurnWait)
 	}
 	return false
 }
 
-// trips needs mu. It says how many round trips may be under way.
-func (g *batcher) maxInFlight() int {
-	return max(minTrips, min(int(g.fastest/tripCost), maxTrips))
+// maxInFlight needs mu. It returns how many round trips may be in flight.
+func (b *batcher) maxInFlight() int {
+	return max(minTrips, min(int(b.fastest/tripCost), maxTrips))
 }
 
-// watch needs mu.
-func (g *batcher) armOverdue(d time.Duration) {
-	if g.overdue == nil {
-		g.overdue = time.AfterFunc(d, g.sendOverdue)
+// armOverdue needs mu.
+func (b *batcher) armOverdue(d time.Duration) {
+	if b.overdue == nil {
+		b.overdue = time.AfterFunc(d, b.sendOverdue)
 		return
 	}
-	g.overdue.Reset(d)
+	b.overdue.Reset(d)
 }
 
-// hurry lets those go who have waited for too long.
-func (g *batcher) sendOverdue() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for len(g.pending) > 0 {
-		if wait := maxTurnWait - time.Since(g.pending[0].arrived); wait > 0 {
-			g.armOverdue(wait)
+// sendOverdue sends the calls that have waited for too long.
+func (b *batcher) sendOverdue() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.pending) > 0 {
+		if wait := maxTurnWait - time.Since(b.pending[0].arrived); wait > 0 {
+			b.armOverdue(wait)
 			return
 		}
-		g.inFlight++
-		g.dispatch()
+		b.inFlight++
+		b.dispatch()
 	}
 }
 
-// next needs mu, and somebody who waits. Whoever has the most time sends: he is there until the end.
-func (g *batcher) dispatch() {
-	n := min(len(g.pending), maxBatchCalls)
-	batch := slices.Clone(g.pending[:n])
-	g.pending = slices.Delete(g.pending, 0, n)
+// dispatch needs mu, and a pending call. The call with the latest deadline sends, because its goroutine stays until the
+// end.
+func (b *batcher) dispatch() {
+	n := min(len(b.pending), maxBatchCalls)
+	batch := slices.Clone(b.pending[:n])
+	b.pending = slices.Delete(b.pending, 0, n)
 	i := latestDeadline(batch)
 	batch[0], batch[i] = batch[i], batch[0]
 	batch[0].resolve(turn{batch: batch})
@@ -139,61 +143,61 @@ func (g *batcher) dispatch() {
 func (c *pendingCall) resolve(t turn) {
 	select {
 	case c.turn <- t:
-	default: // he was told something else
+	default: // already resolved
 	}
 }
 
-// leave ends a round trip that began at an instant. One that was not answered tells nothing about the way.
-func (g *batcher) finish(began time.Time, answered bool) {
+// finish ends a round trip. One that was not answered says nothing about the distance of the server.
+func (b *batcher) finish(began time.Time, answered bool) {
 	took := min(time.Since(began), maxTurnWait)
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case !answered:
-	case took < g.fastest || g.fastest == 0:
-		g.fastest = took
-	case g.inFlight == 1: // a crowd's trips take long because it is one; a lone one tells that the way has become longer
-		g.fastest += (took - g.fastest) / 16
+	case took < b.fastest || b.fastest == 0:
+		b.fastest = took
+	case b.inFlight == 1: // a crowd slows its own trips; a lone trip shows the distance
+		b.fastest += (took - b.fastest) / 16
 	}
-	if len(g.pending) == 0 || g.inFlight > g.maxInFlight() {
-		g.inFlight--
+	if len(b.pending) == 0 || b.inFlight > b.maxInFlight() {
+		b.inFlight--
 		return
 	}
-	g.dispatch()
+	b.dispatch()
 }
 
 // send sends a batch. The first call is the caller's own.
-func (g *batcher) send(batch []*pendingCall) {
+func (b *batcher) send(batch []*pendingCall) {
 	own, others := batch[0], batch[1:]
 	began, answered, outcome := time.Now(), false, turn{err: errSenderGone}
-	defer func() { // a hook of the Redis client may panic: that ends its caller's call, and holds up nobody
-		g.finish(began, answered)
+	defer func() { // a hook of the Redis client may panic: that ends its caller's call and holds up no other
+		b.finish(began, answered)
 		for _, call := range others {
 			call.resolve(outcome)
 		}
 	}()
 	if len(others) == 0 {
-		_ = g.Process(own.ctx, own.cmd) // the command keeps its error
+		_ = b.Process(own.ctx, own.cmd) // the command keeps its error
 	} else {
-		g.sendPipeline(own, others)
+		b.sendPipeline(own, others)
 	}
 	err := own.cmd.Err()
 	answered, outcome = err == nil || serverAnswered(err), turn{}
 }
 
-// sendTogether sends several calls for as long as the own one has time, whatever becomes of its context: nobody's call ends with
-// another's.
-func (g *batcher) sendPipeline(own *pendingCall, others []*pendingCall) {
+// sendPipeline sends several calls in one round trip that lasts as long as the own call has time, whatever becomes of
+// that call's context: no call ends because another one does.
+func (b *batcher) sendPipeline(own *pendingCall, others []*pendingCall) {
 	ctx := context.WithoutCancel(own.ctx)
 	if deadline, has := own.ctx.Deadline(); has {
 		ctx = &deadlineContext{ctx, deadline}
 	}
-	if g.endsInTime {
+	if b.endsInTime {
 		p := deadlineWatch{calls: others}
 		p.check()
 		defer p.stop()
 	}
-	pipe := g.Pipeline()
+	pipe := b.Pipeline()
 	_ = pipe.Process(ctx, own.cmd)
 	for _, call := range others {
 		_ = pipe.Process(ctx, call.cmd)
@@ -201,7 +205,7 @@ func (g *batcher) sendPipeline(own *pendingCall, others []*pendingCall) {
 	_, _ = pipe.Exec(ctx) // each command keeps its own error
 }
 
-// longest is the place of the call that has the most time.
+// latestDeadline returns the index of the call with the latest deadline.
 func latestDeadline(batch []*pendingCall) (place int) {
 	var last time.Time
 	for i, call := range batch {
@@ -216,14 +220,14 @@ func latestDeadline(batch []*pendingCall) (place int) {
 	return place
 }
 
-// patience lets those of a batch go whose time is up before its answer has come.
+// deadlineWatch resolves the calls of a batch whose deadline passes before the reply has come.
 type deadlineWatch struct {
-	mu     sync.Mutex // protects the rest
+	mu    sync.Mutex // protects the rest
 	calls []*pendingCall
-	timer  *time.Timer
+	timer *time.Timer
 }
 
-// look comes back when the next one's time is up.
+// check runs again at the next deadline.
 func (p *deadlineWatch) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"sluice/lock"
 )
 
-// TestACrowdSharesRoundTrips: what many goroutines want at once reaches the server in fewer pieces than there are calls.
+// TestACrowdSharesRoundTrips: the calls of many goroutines at once reach the server in fewer reads than there are
+// calls.
 func TestACrowdSharesRoundTrips(t *testing.T) {
 	t.Parallel()
 	rdb := testkit.Client(t, testkit.PrivateRedis(t).URL())
@@ -26,15 +27,11 @@ func TestACrowdSharesRoundTrips(t *testing.T) {
 	t.Cleanup(func() { _ = l.Close() })
 	reads := func() int {
 		info, err := rdb.Info(t.Context(), "stats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		_, after, _ := strings.Cut(info, "total_reads_processed:")
 		text, _, _ := strings.Cut(after, "\r")
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return n
 	}
 	const crowd, pairs = 64, 50
@@ -42,43 +39,34 @@ func TestACrowdSharesRoundTrips(t *testing.T) {
 	each(make([]int, crowd), func(i int) {
 		m := l.Mutex(fmt.Sprint("own-", i))
 		for range pairs {
-			h, err := m.Lock(t.Context())
-			if err != nil {
-				t.Errorf("lock: %v", err)
-				return
-			}
-			if err := h.Unlock(t.Context()); err != nil {
-				t.Errorf("unlock: %v", err)
-			}
+			noErr(t, lockAndUnlock(t.Context(), m))
 		}
 	})
 	const calls = 2 * crowd * pairs
-	if got := reads() - before; got > calls*5/6 { // a third of that on a machine that has nothing else to do
+	if got := reads() - before; got > calls*5/6 { // a third of that on an idle machine
 		t.Errorf("the server read %d times for %d calls, want them to go together", got, calls)
 	}
 }
 
-// hanging is a lock client of whose calls so many hang that all others wait for a turn, and go together.
+// hanging is a lock client with so many calls hanging that all others wait for a turn and share a round trip.
 type hanging struct {
 	*lock.Client
 	t     *testing.T
 	rdb   *redis.Client // behind the proxy
 	near  *redis.Client // before it
 	proxy *faultnet.Proxy
-	stuck chan error // what those that hang come to
-	thaw  func()     // they go on
+	stuck chan error // the results of the hanging calls
+	thaw  func()     // lets the hanging calls go on
 }
 
-const atOnce = 40 // more than there may be round trips under way
+const atOnce = 40 // more than may be in flight
 
 func hang(t *testing.T, change func(*redis.Options)) *hanging {
 	t.Helper()
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	proxy, err := faultnet.Listen(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	hangs, release := make(chan bool, atOnce), make(chan struct{})
 	proxy.Watch(func(e faultnet.Exchange) bool {
@@ -92,9 +80,7 @@ func hang(t *testing.T, change func(*redis.Options)) *hanging {
 		return true
 	})
 	options, err := redis.ParseURL(proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	options.ReadTimeout, options.MaxRetries, options.PoolSize = callLimit, -1, 2*atOnce
 	if change != nil {
 		change(options)
@@ -104,7 +90,7 @@ func hang(t *testing.T, change func(*redis.Options)) *hanging {
 	h.Client, h.stuck, h.thaw = lock.New(h.rdb), make(chan error, atOnce), sync.OnceFunc(func() { close(release) })
 	t.Cleanup(func() { _ = h.Close() })
 	t.Cleanup(h.thaw)
-	for i := range atOnce { // one by one: whoever shares a round trip that hangs, hangs
+	for i := range atOnce { // one by one: a call that shares a hanging round trip hangs, too
 		go func() {
 			_, err := h.Mutex(fmt.Sprint("stuck-", i)).TryLock(context.WithoutCancel(t.Context()))
 			h.stuck <- err
@@ -114,7 +100,7 @@ func hang(t *testing.T, change func(*redis.Options)) *hanging {
 	return h
 }
 
-// stillHangs checks that what hangs does so still: nothing was shown by its coming to an end.
+// stillHangs checks that the hanging calls still hang: otherwise the test has shown nothing.
 func (h *hanging) stillHangs() {
 	h.t.Helper()
 	select {
@@ -124,13 +110,11 @@ func (h *hanging) stillHangs() {
 	}
 }
 
-// TestACallThatHangsHoldsNobodyUp: connections that hang, more than there may be round trips under way, delay those who come
-// later by an instant and no more; and who shares a round trip with an error has nothing to do with it.
+// TestACallThatHangsHoldsNobodyUp: hanging connections, more than may be in flight, delay later calls by an instant
+// only; and a call that shares a round trip with a failing one is not affected.
 func TestACallThatHangsHoldsNobodyUp(t *testing.T) {
 	h := hang(t, nil)
-	if err := h.near.HSet(t.Context(), "a-hash", "a", "b").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, h.near.HSet(t.Context(), "a-hash", "a", "b").Err())
 	each(make([]int, 20), func(i int) {
 		if i == 0 {
 			if _, err := h.Mutex("a-hash").TryLock(t.Context()); err == nil {
@@ -138,25 +122,17 @@ func TestACallThatHangsHoldsNobodyUp(t *testing.T) {
 			}
 			return
 		}
-		free, err := h.Mutex(fmt.Sprint("free-", i)).Lock(t.Context())
-		if err == nil {
-			err = free.Unlock(t.Context())
-		}
-		if err != nil {
-			t.Errorf("a lock beside those that hang: %v", err)
-		}
+		noErr(t, lockAndUnlock(t.Context(), h.Mutex(fmt.Sprint("free-", i))), "a lock beside calls that hang")
 	})
 	h.stillHangs()
 	h.thaw()
 	for range atOnce {
-		if err := <-h.stuck; err != nil {
-			t.Errorf("when it thaws: %v", err)
-		}
+		noErr(t, <-h.stuck, "when it thaws")
 	}
 }
 
-// TestEachCallEndsAtItsOwnDeadline: with a client that ends calls in time, who shares a round trip with one that has no deadline
-// does not wait for as long as that one does.
+// TestEachCallEndsAtItsOwnDeadline: with a client that ends calls in time, a call that shares a round trip with one
+// that has no deadline ends at its own.
 func TestEachCallEndsAtItsOwnDeadline(t *testing.T) {
 	h := hang(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	held := must[lock.Hold](t)(h.Mutex("held").Lock(t.Context()))
@@ -174,7 +150,7 @@ func TestEachCallEndsAtItsOwnDeadline(t *testing.T) {
 				ends <- held.Unlock(t.Context())
 				return
 			}
-			// The short one has two seconds all the same, the long one comes to its end after that.
+			// The short one has two seconds in any case, the long one ends after that.
 			limit := []time.Duration{50 * time.Millisecond, 3 * time.Second}[i%2]
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
@@ -194,13 +170,11 @@ func TestEachCallEndsAtItsOwnDeadline(t *testing.T) {
 	}
 	h.proxy.Thaw()
 	for range each {
-		if err := <-endless; err != nil {
-			t.Errorf("who has no deadline: %v", err)
-		}
+		noErr(t, <-endless, "who has no deadline")
 	}
 }
 
-// panics is a hook of a Redis client that panics with every shared round trip of those who want a lock named "free-".
+// panics is a hook of a Redis client that panics with every shared round trip whose first lock is named "free-".
 type panics struct{ redis.Hook }
 
 func (panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
@@ -214,7 +188,7 @@ func (panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// TestAPanicEndsItsOwnCallAndStopsNobody: whose calls went with that of one who panics are told so.
+// TestAPanicEndsItsOwnCallAndStopsNobody: calls in one batch with a call that panics get an error.
 func TestAPanicEndsItsOwnCallAndStopsNobody(t *testing.T) {
 	h := hang(t, nil)
 	h.rdb.AddHook(panics{})

@@ -15,23 +15,24 @@ import (
 	"sluice/lock"
 )
 
-// mostCommands is how many a hand-over may cost: about three, and some that renew.
-const mostCommands = 3.5
+// maxCommands is how many commands a transfer may cost: about three, and some renewals.
+const maxCommands = 3.5
 
-// However many wait, one hand-over costs the server as many commands: nobody is woken who does not get the lock.
+// A transfer costs the server the same number of commands however many wait: only the waiter that gets the lock is
+// woken.
 func TestACrowdIsNoHeavierThanOne(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t, "appendonly no")
-	perHandOver := map[int]float64{}
-	for try, waiters := range []int{1, 50, 500, 500, 500} { // a machine that stands still for half a second makes all ask
-		if waiters == 500 && perHandOver[500] > 0 && perHandOver[500] <= mostCommands {
+	perTransfer := map[int]float64{}
+	for try, waiters := range []int{1, 50, 500, 500, 500} { // stalling for half a second makes all waiters poll
+		if waiters == 500 && perTransfer[500] > 0 && perTransfer[500] <= maxCommands {
 			break
 		}
 		f := &fixture{T: t, rdb: testkit.Client(t, server.URL()), prefix: fmt.Sprint("crowd-", try)}
 		ctx := t.Context()
 		f.ctx = ctx
 		clients := []*lock.Client{f.client(), f.client()}
-		for _, l := range clients { // each has its ear open
+		for _, l := range clients { // each subscribes
 			h := must[lock.Hold](t)(l.Mutex(f.key("ear")).Lock(ctx))
 			if _, err := l.Mutex(f.key("ear")).Lock(ctx, lock.Wait(time.Millisecond)); err == nil {
 				t.Fatal("no wait")
@@ -44,40 +45,29 @@ func TestACrowdIsNoHeavierThanOne(t *testing.T) {
 		for i := range waiters {
 			m := clients[i%len(clients)].Mutex(f.key("a"))
 			wg.Go(func() {
-				h, err := m.Lock(ctx)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if err := h.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				noErr(t, lockAndUnlock(ctx, m))
 			})
 		}
-		testkit.Eventually(t, callLimit, "all to wait", func() bool {
-			return f.rdb.ZCard(ctx, f.key("a")+":queue").Val() == int64(waiters)
-		})
+		f.awaitQueue(f.key("a")+":queue", waiters)
 		f.unlock(first)
 		wg.Wait()
-		perHandOver[waiters] = float64(f.commands()-began) / float64(waiters)
-		t.Logf("%d waiters: %.2f commands for each hand-over", waiters, perHandOver[waiters])
+		perTransfer[waiters] = float64(f.commands()-began) / float64(waiters)
+		t.Logf("%d waiters: %.2f commands for each transfer", waiters, perTransfer[waiters])
 	}
-	if perHandOver[500] > mostCommands {
-		t.Errorf("%.2f commands for each hand-over to 500 who wait, want about 3", perHandOver[500])
+	if perTransfer[500] > maxCommands {
+		t.Errorf("%.2f commands for each transfer with 500 waiters, want about 3", perTransfer[500])
 	}
 }
 
-// commands are those that lock clients send: scripts, and the subscription.
+// commands counts what lock clients send: scripts, and the subscription.
 func (f *fixture) commands() int {
 	f.Helper()
 	info, err := f.rdb.Info(f.ctx, "commandstats").Result()
-	if err != nil {
-		f.Fatal(err)
-	}
+	check(f, err)
 	return calls(info, "evalsha") + calls(info, "eval") + calls(info, "subscribe")
 }
 
-// Without a single message (pub/sub is cut off by an ACL), who waits polls.
+// Without any message (an ACL forbids pub/sub), waiters poll.
 func TestPollingIsEnough(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t, "appendonly no", "user default on nopass ~* resetchannels +@all")
@@ -86,44 +76,27 @@ func TestPollingIsEnough(t *testing.T) {
 	for name, m := range f.mutexes(l, "a") {
 		first := must[lock.Hold](t)(m.Lock(f.ctx))
 		done := make(chan error, 1)
-		go func() {
-			h, err := m.Lock(f.ctx)
-			if err == nil {
-				err = h.Unlock(f.ctx)
-			}
-			done <- err
-		}()
-		testkit.Eventually(t, callLimit, "the waiter", func() bool { return f.rdb.ZCard(f.ctx, f.queueOf(m, name)).Val() == 1 })
+		go func() { done <- lockAndUnlock(f.ctx, m) }()
+		f.awaitQueue(f.queueOf(m, name), 1)
 		f.unlock(first)
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			noErr(t, err, "%s", name)
 		case <-time.After(callLimit):
-			t.Fatalf("%s: nobody came", name)
+			t.Fatalf("%s: the waiter did not get it", name)
 		}
 	}
 }
 
-// TestASubscriptionThatIsCutIsMadeAnew: whoever waits is woken again, and does not poll for ever after.
+// TestASubscriptionThatIsCutIsMadeAnew: waiters are woken by messages again, and do not poll forever.
 func TestASubscriptionThatIsCutIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	rdb := testkit.Client(t, testkit.PrivateRedis(t).URL())
 	holder, waiter := lock.New(rdb), lock.New(rdb)
 	t.Cleanup(func() { _ = holder.Close(); _ = waiter.Close() })
-	h, err := holder.Mutex("a").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must[lock.Hold](t)(holder.Mutex("a").Lock(t.Context()))
 	got := make(chan error, 1)
-	go func() {
-		next, err := waiter.Mutex("a").Lock(t.Context())
-		if err == nil {
-			err = next.Unlock(t.Context())
-		}
-		got <- err
-	}()
+	go func() { got <- lockAndUnlock(t.Context(), waiter.Mutex("a")) }()
 	listens := func() bool { return len(rdb.PubSubChannels(t.Context(), "lock:*").Val()) == 1 }
 	testkit.Eventually(t, time.Minute, "the waiter listens", listens)
 	for range 3 {
@@ -132,23 +105,19 @@ func TestASubscriptionThatIsCutIsMadeAnew(t *testing.T) {
 		}
 		testkit.Eventually(t, time.Minute, "the waiter listens again", listens)
 	}
-	if err := h.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
+	check(t, h.Unlock(t.Context()))
+	check(t, <-got)
 	f := &fixture{T: t, ctx: t.Context(), rdb: rdb, prefix: "cut"}
-	for range 10 { // a machine that stands still for half a second makes the waiter ask after all
-		if f.handedOverUnasked(holder, waiter) {
+	for range 10 { // a machine that stalls for half a second makes the waiter poll after all
+		if f.transferredByMessage(holder, waiter) {
 			return
 		}
 	}
-	t.Error("whoever waits hears nothing and polls")
+	t.Error("the waiter gets no message and polls")
 }
 
-// handedOverUnasked reports whether one who waits has the lock by the message alone: nothing but the unlock was sent.
-func (f *fixture) handedOverUnasked(holder, waiter *lock.Client) bool {
+// transferredByMessage reports whether a waiter got the lock by the message alone: only the unlock was sent.
+func (f *fixture) transferredByMessage(holder, waiter *lock.Client) bool {
 	f.Helper()
 	key := f.key("a")
 	h := must[lock.Hold](f)(holder.Mutex(key).Lock(f.ctx))
@@ -164,7 +133,7 @@ func (f *fixture) handedOverUnasked(holder, waiter *lock.Client) bool {
 		}
 		got <- 0
 	}()
-	testkit.Eventually(f, callLimit, "the waiter", func() bool { return f.rdb.ZCard(f.ctx, key+":queue").Val() == 1 })
+	f.awaitQueue(key+":queue", 1)
 	before := f.commands()
 	f.unlock(h)
 	after := <-got
@@ -189,8 +158,8 @@ func (dials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	return next
 }
 
-// TestASubscriptionThatIsSilentIsMadeAnew: one that is quiet is asked for a sign of life, and one that gives none is given up.
-// Nothing tells a client that its connection is dead, when nothing arrives.
+// TestASubscriptionThatIsSilentIsMadeAnew: a quiet subscription is pinged, and one that does not reply is replaced. A
+// client can't see that its connection is dead while nothing arrives.
 func TestASubscriptionThatIsSilentIsMadeAnew(t *testing.T) {
 	n := network(t, -1)
 	made := &atomic.Int32{}

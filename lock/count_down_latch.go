@@ -12,57 +12,57 @@ import (
 	scripts "sluice/lua/lock"
 )
 
-// ErrCountDiffers says that a latch was made for another number of parties.
+// ErrCountDiffers is returned for a latch that was made for another number of parties.
 var ErrCountDiffers = errors.New("lock: the latch was made for another count")
 
 const (
-	// MaxParties bounds a latch: who has arrived is remembered by name.
+	// MaxParties bounds a latch: each party that has arrived is stored by name.
 	MaxParties = 100_000
 	// MaxPartyBytes bounds a party's name.
 	MaxPartyBytes = 256
 )
 
-// CountDownLatch opens once, when n parties have arrived, and stays open until its life ends; then it is as if it never was.
-// Parties have names: one that arrives twice, or by a call that is repeated, counts once, and one that died is known to
-// have arrived or not.
+// CountDownLatch opens once, when n parties have arrived, and stays open until its life ends; after that it no longer
+// exists. Parties have names: a party that arrives twice, or by a repeated call, counts once, and of one that died it
+// is known whether it had arrived.
 type CountDownLatch struct {
 	client *Client
 	key    string
 	spec   scripts.LatchSpec
 }
 
-// CountDownLatch returns the latch of a key for n parties, 1 to MaxParties, that lives for life after it is first used,
-// MinTTL to MaxTTL. All who use it say the same.
+// CountDownLatch returns the latch of a key for n parties, 1 to MaxParties, that lives for life after its first use,
+// MinTTL to MaxTTL. All users must give the same values.
 func (c *Client) CountDownLatch(key string, n int64, life time.Duration) CountDownLatch {
 	return CountDownLatch{c, key, scripts.LatchSpec{Count: n, Life: life}}
 }
 
-// CountDown says that a party, of 1 to MaxPartyBytes bytes, has arrived, and returns how many are missing. It may be
-// repeated. An open latch needs nobody: it stays at 0.
+// CountDown records that a party, of 1 to MaxPartyBytes bytes, has arrived, and returns how many are missing. It may be
+// repeated. On an open latch it returns 0.
 func (l CountDownLatch) CountDown(ctx context.Context, party string) (missing int64, err error) {
 	if party == "" || len(party) > MaxPartyBytes {
 		return 0, fmt.Errorf("%w: a party of %d bytes: use 1 to %d", ErrBadKey, len(party), MaxPartyBytes)
 	}
-	return l.call(ctx, party, scripts.Caller{}, false)
+	return l.call(ctx, party)
 }
 
-// Missing is how many parties have yet to arrive. It makes no latch.
+// Missing returns how many parties have yet to arrive. It does not create the latch.
 func (l CountDownLatch) Missing(ctx context.Context) (int64, error) {
-	return l.call(ctx, "", scripts.Caller{}, false)
+	return l.call(ctx, "")
 }
 
-// Wait returns when the latch is open, or ErrNotAcquired when ctx ends before.
+// Wait returns when the latch is open, or ErrNotAcquired when ctx ends first.
 func (l CountDownLatch) Wait(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
 	c, id := l.client, l.client.newID()
 	q := acquisition{client: c, id: id, blocking: true, poll: pollEvery, requester: latchWaiter{l, c.caller(Owner{}, id)}}
-	_, _, _, err := q.run(ctx)
+	_, err := q.run(ctx)
 	return err
 }
 
-// latchWait is one who waits.
+// latchWaiter is one call of Wait.
 type latchWaiter struct {
 	latch CountDownLatch
 	who   scripts.Caller
@@ -77,20 +77,20 @@ func (w latchWaiter) try(ctx context.Context, channel string, _ bool) (scripts.W
 	return scripts.Waiting{Queue: 1, Left: pollEvery}, err
 }
 
-// leave takes him out of the queue. Where that fails, his place ends with the latch.
+// withdraw leaves the queue. Where that fails, the entry ends with the latch.
 func (w latchWaiter) withdraw(ctx context.Context, channel string) {
 	w.who.Channel = channel
 	_, _ = w.latch.send(detached(ctx), "", w.who, true)
 }
 
-func (l CountDownLatch) call(ctx context.Context, party string, who scripts.Caller, leave bool) (int64, error) {
+func (l CountDownLatch) call(ctx context.Context, party string) (int64, error) {
 	if err := l.check(); err != nil {
 		return 0, err
 	}
 	if err := l.client.ready(ctx); err != nil {
 		return 0, err
 	}
-	return l.send(ctx, party, who, leave)
+	return l.send(ctx, party, scripts.Caller{}, false)
 }
 
 func (l CountDownLatch) send(ctx context.Context, party string, who scripts.Caller, leave bool) (int64, error) {

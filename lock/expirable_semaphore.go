@@ -9,8 +9,9 @@ import (
 	scripts "sluice/lua/lock"
 )
 
-// ExpirableSemaphore is a semaphore whose permits have an id and an end. Nobody renews them; whoever knows the id may give the
-// permit back or extend it, from another process too. For what is held by a ticket rather than by a running function.
+// ExpirableSemaphore is a semaphore whose permits have an id and an end. They are not renewed; any process that knows
+// the id may release or extend the permit. It suits a permit that belongs to an id in a store rather than to a running
+// function.
 type ExpirableSemaphore struct {
 	shared sharedLock
 	n      int64
@@ -22,8 +23,8 @@ type Permit struct {
 	ValidUntil time.Time
 }
 
-// ExpirableSemaphore returns the semaphore of a key with n permits, 1 to MaxPermits. It shares its permits with the Semaphore of
-// the same key.
+// ExpirableSemaphore returns the semaphore of a key with n permits, 1 to MaxPermits. It shares its permits with the
+// Semaphore of the same key.
 func (c *Client) ExpirableSemaphore(key string, n int64) ExpirableSemaphore {
 	return ExpirableSemaphore{sharedLock{c, key}, n}
 }
@@ -33,57 +34,57 @@ func (s ExpirableSemaphore) Acquire(ctx context.Context, lease time.Duration) (P
 	return s.take(ctx, lease, true)
 }
 
-// TryAcquire takes a permit if one is free and nobody waits, else ErrNotAcquired.
+// TryAcquire takes a permit if one is free and there is no waiter, otherwise it returns ErrNotAcquired.
 func (s ExpirableSemaphore) TryAcquire(ctx context.Context, lease time.Duration) (Permit, error) {
 	return s.take(ctx, lease, false)
 }
 
-func (s ExpirableSemaphore) take(ctx context.Context, lease time.Duration, patient bool) (Permit, error) {
+func (s ExpirableSemaphore) take(ctx context.Context, lease time.Duration, blocking bool) (Permit, error) {
 	if err := errors.Join(checkPermits(1, s.n), checkTTL("lease", lease)); err != nil {
 		return Permit{}, err
 	}
-	g, _, sent, err := s.shared.acquire(ctx, s.share(), patient, 0, lease)
+	r, won, err := s.shared.acquire(ctx, s.share(), blocking, 0, lease)
 	if err != nil {
 		return Permit{}, err
 	}
-	p := Permit{ID: g.who.Hold, ValidUntil: validUntil(sent, lease)}
-	if !time.Now().Before(p.ValidUntil) {
-		return Permit{}, errors.Join(fmt.Errorf("%w: Redis took %s to answer", ErrLeaseLost, time.Since(sent)), s.Release(ctx, p.ID))
+	p := Permit{ID: r.who.Hold, ValidUntil: validUntil(won.sent, lease)}
+	if err := checkDeadline(p.ValidUntil, won.sent); err != nil {
+		return Permit{}, errors.Join(err, s.Release(ctx, p.ID))
 	}
 	return p, nil
 }
 
-// Release gives a permit back, although ctx may have ended, within two seconds. ErrNotHeld: its time was over, it was given
-// back before, or no such permit exists.
+// Release gives a permit back, although ctx may have ended, within two seconds. ErrNotHeld: its time was over, it was
+// released before, or no such permit exists.
 func (s ExpirableSemaphore) Release(ctx context.Context, id string) error {
-	g, err := s.record(id)
+	r, err := s.record(id)
 	if err != nil {
 		return err
 	}
-	l := lease{record: g}
-	return l.release(ctx)
+	return (&lease{record: r}).release(ctx)
 }
 
-// Extend makes the permit last for d from now on, if it would end before, and returns its end. ErrNotHeld as for Release.
+// Extend makes the permit last for d from now on, if it would end before, and returns its end. ErrNotHeld as for
+// Release.
 func (s ExpirableSemaphore) Extend(ctx context.Context, id string, d time.Duration) (time.Time, error) {
-	g, err := s.record(id)
+	r, err := s.record(id)
+	if err == nil {
+		err = checkTTL("extension", d)
+	}
+	if err == nil {
+		err = s.shared.client.ready(ctx)
+	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := checkTTL("extension", d); err != nil {
-		return time.Time{}, err
-	}
-	if err := s.shared.client.ready(ctx); err != nil {
-		return time.Time{}, err
-	}
-	holds := g.renewals()
+	holds := r.renewals()
 	holds[0].TTL = d
 	sent := time.Now()
-	ours, err := scripts.Renew(ctx, s.shared.client.rdb, holds)
+	held, err := scripts.Renew(ctx, s.shared.client.rdb, holds)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !ours[0] {
+	if !held[0] {
 		return time.Time{}, fmt.Errorf("%w: permit %.100q", ErrNotHeld, id)
 	}
 	return validUntil(sent, d), nil
@@ -93,7 +94,7 @@ func (s ExpirableSemaphore) share() scripts.Share {
 	return scripts.Share{Kind: scripts.Permit, Amount: 1, Limit: s.n}
 }
 
-// grip of a permit that somebody else may have taken.
+// record is that of a permit that another process may have acquired.
 func (s ExpirableSemaphore) record(id string) (*shareRecord, error) {
 	if err := errors.Join(checkKey(s.shared.key), checkPermits(1, s.n)); err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (s ExpirableSemaphore) record(id string) (*shareRecord, error) {
 	return &shareRecord{client: c, keys: s.shared.keys(), share: s.share(), who: c.caller(Owner{}, id)}, nil
 }
 
-// isID tells whether newID may have made it.
+// isID reports whether newID may have made it.
 func isID(id string) bool {
 	for _, r := range id {
 		if (r < '0' || r > '9') && (r < 'a' || r > 'z') && r != '.' {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(play(role))
 	}
 	flag.Parse()
-	// Most of these tests wait for leases to end: as many at once as there are processors would leave those idle.
+	// Most of these tests wait for leases to end: with one per processor the processors would be idle.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -51,7 +51,7 @@ func play(role string) int {
 	options.PoolSize = 2
 	rdb := redis.NewClient(options)
 	l, key := lock.New(rdb, lock.WithTTL(2*time.Second)), os.Getenv(keyEnv)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // nobody outlives a test that died
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // no process outlives a test that died
 	defer cancel()
 	switch role {
 	case "hold":
@@ -69,18 +69,19 @@ func play(role string) int {
 	return 0
 }
 
-// child starts a process and waits for its first word.
+func childEnv(role, server, key string) []string {
+	return append(os.Environ(),
+		roleEnv+"="+role, serverEnv+"="+server, keyEnv+"="+key, "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0")
+}
+
+// child starts a process and waits for its first line.
 func child(t *testing.T, role, server, key string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), roleEnv+"="+role, serverEnv+"="+server, keyEnv+"="+key, "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = childEnv(role, server, key)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -97,28 +98,29 @@ func TestKilledHoldersAndWaiters(t *testing.T) {
 	server, key := testkit.PrivateRedis(t, "appendonly no").URL(), "a"
 	rdb := testkit.Client(t, server)
 	holder := child(t, "hold", server, key)
+	waiting := func(n int) {
+		testkit.Eventually(t, callLimit, fmt.Sprintf("%d waiters", n), func() bool {
+			return rdb.ZCard(f.ctx, "{"+key+"}:queue").Val() == int64(n)
+		})
+	}
 	var waiters []*exec.Cmd
 	for i := range 3 {
 		waiters = append(waiters, child(t, "wait", server, key))
-		testkit.Eventually(t, callLimit, "a process to wait", func() bool { return rdb.ZCard(f.ctx, "{"+key+"}:queue").Val() == int64(i+1) })
+		waiting(i + 1)
 	}
 	l := lock.New(rdb)
 	defer func() { _ = l.Close() }()
 	got := make(chan lock.Hold, 1)
 	go func() { h, _ := l.Mutex(key).Lock(f.ctx); got <- h }()
-	testkit.Eventually(t, callLimit, "us to wait", func() bool { return rdb.ZCard(f.ctx, "{"+key+"}:queue").Val() == 4 })
+	waiting(4)
 	for _, w := range waiters {
-		if err := w.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.Process.Kill())
 		_ = w.Wait()
 	}
 	if len(got) > 0 {
 		t.Error("the lock was given away while its holder lived")
 	}
-	if err := holder.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, holder.Process.Kill())
 	h := <-got
 	if h == nil {
 		t.Fatal("the lock of the killed holder was never had")
@@ -132,10 +134,10 @@ const (
 	onceTick  = 250 * time.Millisecond
 )
 
-// playOnce is a node that schedules the job: it asks several times in each tick, at an offset of its own. A run is written down
-// by its tick; every tenth is one that kills its process in the middle.
+// playOnce is a node that schedules the job: it asks several times in each tick, at an offset of its own. It records a
+// run by its tick; every tenth run kills its process in the middle.
 func playOnce(ctx context.Context, rdb *redis.Client, l *lock.Client, key string) int {
-	for rdb.Get(ctx, "go").Err() != nil { // until all are there
+	for rdb.Get(ctx, "go").Err() != nil { // until all have started
 		time.Sleep(5 * time.Millisecond)
 	}
 	for rdb.Get(ctx, "stop").Err() != nil {
@@ -143,7 +145,7 @@ func playOnce(ctx context.Context, rdb *redis.Client, l *lock.Client, key string
 			// The end of our tick. Read within our lease, it can't be another's yet.
 			tick, err := rdb.PExpireTime(leased, key).Result()
 			var runs int64
-			if err == nil { // else it is too late to tell; the tick stays taken
+			if err == nil { // otherwise it is too late to know; the tick stays taken
 				runs, err = rdb.RPush(ctx, "runs", tick.Milliseconds()).Result()
 			}
 			if err == nil && runs%10 == 0 {
@@ -158,8 +160,8 @@ func playOnce(ctx context.Context, rdb *redis.Client, l *lock.Client, key string
 	return 0
 }
 
-// A hundred processes schedule a job for fifty ticks, and every tenth run kills its process: no tick has two runs, and no
-// more than a death or two is missing.
+// A hundred processes schedule a job for fifty ticks, and every tenth run kills its process: no tick has two runs, and
+// no more than a death or two is missing.
 func TestRunOnceOnAHundredProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a hundred processes")
@@ -172,10 +174,8 @@ func TestRunOnceOnAHundredProcesses(t *testing.T) {
 	nodes := make([]*exec.Cmd, onceNodes)
 	for i := range nodes {
 		nodes[i] = exec.CommandContext(ctx, os.Args[0])
-		nodes[i].Env = append(os.Environ(), roleEnv+"=once", serverEnv+"="+server.URL(), keyEnv+"=job", "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0")
-		if err := nodes[i].Start(); err != nil {
-			t.Fatal(err)
-		}
+		nodes[i].Env = childEnv("once", server.URL(), "job")
+		check(t, nodes[i].Start())
 	}
 	testkit.Eventually(t, 2*callLimit, "the processes to start", func() bool {
 		return strings.Count(rdb.ClientList(ctx).Val(), "\n") >= onceNodes
@@ -209,10 +209,11 @@ func TestRunOnceOnAHundredProcesses(t *testing.T) {
 	if killed < 2 {
 		t.Errorf("only %d processes died in the middle of a run", killed)
 	}
-	t.Logf("%d runs in %.1f ticks on %d processes, %d of which died in the middle of one", len(runs), float64(took)/float64(onceTick), onceNodes, killed)
+	t.Logf("%d runs in %.1f ticks on %d processes, %d of which died in the middle of one",
+		len(runs), float64(took)/float64(onceTick), onceNodes, killed)
 }
 
-// reap waits for all and counts those that were killed.
+// reap waits for all processes and counts those that were killed.
 func reap(nodes []*exec.Cmd) (killed int) {
 	var mu sync.Mutex // protects killed
 	each(nodes, func(i int) {

@@ -13,10 +13,10 @@ import (
 	"sluice/lock"
 )
 
-// event is what a client did to a lock, for the model to judge.
+// event is what a client did to a lock, as input of the model.
 type event struct {
-	kind  string // take, free: as told by the answer; lapse: a lease that ended by itself
-	who   int    // one taking
+	kind  string // take, free: as replied; lapse: a lease that ran out
+	who   int    // identifies one acquisition
 	write bool
 	fence int64
 }
@@ -106,7 +106,7 @@ func (r *recorder) add(e event, call, ret int64) {
 }
 
 // use takes a lock, holds it for an instant, and unlocks it or lets its lease end. Failures take nothing.
-func (r *recorder) use(ctx context.Context, write bool, take func(context.Context, ...lock.CallOption) (lock.Hold, error), random *rand.Rand) {
+func (r *recorder) use(ctx context.Context, write bool, take lockFunc, random *rand.Rand) {
 	e := event{kind: "take", who: r.name(), write: write}
 	var options []lock.CallOption
 	lapses := random.IntN(8) == 0
@@ -128,7 +128,7 @@ func (r *recorder) use(ctx context.Context, write bool, take func(context.Contex
 	if lapses {
 		<-h.Context().Done()
 		e.kind = "lapse"
-		r.add(e, got, max(got, int64(h.ValidUntil().Sub(r.began)))) // over by then, whenever that is noticed
+		r.add(e, got, max(got, int64(h.ValidUntil().Sub(r.began)))) // over by then, even if noticed later
 		return
 	}
 	time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
@@ -146,26 +146,26 @@ func (r *recorder) verdict(model porcupine.Model) porcupine.CheckResult {
 
 const historySeed = 11
 
-// Whatever clients do at the same time, there is an order of it in which a single lock in one process would have answered
-// the same.
+// However clients interleave, there is an order in which a single lock in one process would have given the same
+// replies.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	for name, kind := range map[string]struct {
 		most int
-		side func(l *lock.Client, key string, random *rand.Rand) (write bool, take func(context.Context, ...lock.CallOption) (lock.Hold, error))
+		side func(l *lock.Client, key string, random *rand.Rand) (write bool, take lockFunc)
 	}{
-		"mutex": {0, func(l *lock.Client, key string, _ *rand.Rand) (bool, func(context.Context, ...lock.CallOption) (lock.Hold, error)) {
+		"mutex": {0, func(l *lock.Client, key string, _ *rand.Rand) (bool, lockFunc) {
 			return true, l.Mutex(key).Lock
 		}},
-		"fair": {0, func(l *lock.Client, key string, _ *rand.Rand) (bool, func(context.Context, ...lock.CallOption) (lock.Hold, error)) {
+		"fair": {0, func(l *lock.Client, key string, _ *rand.Rand) (bool, lockFunc) {
 			return true, l.FairMutex(key).Lock
 		}},
-		"rwmutex": {1 << 30, func(l *lock.Client, key string, random *rand.Rand) (bool, func(context.Context, ...lock.CallOption) (lock.Hold, error)) {
+		"rwmutex": {1 << 30, func(l *lock.Client, key string, random *rand.Rand) (bool, lockFunc) {
 			if random.IntN(4) == 0 {
 				return true, l.RWMutex(key).Lock
 			}
 			return false, l.RWMutex(key).RLock
 		}},
-		"semaphore": {3, func(l *lock.Client, key string, _ *rand.Rand) (bool, func(context.Context, ...lock.CallOption) (lock.Hold, error)) {
+		"semaphore": {3, func(l *lock.Client, key string, _ *rand.Rand) (bool, lockFunc) {
 			return false, l.Semaphore(key, 3).Lock
 		}},
 	} {
@@ -194,8 +194,8 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
-// The judge must be able to say no: a lock as in the fourth step of the guide (SET NX PX, work that outlives the lease, DEL)
-// lets two in, and its history is rejected.
+// The checker must be able to reject: a lock as in the fourth step of the guide (SET NX PX, work that outlives the
+// lease, DEL) lets two holders in, and its history is rejected.
 func TestABrokenLockIsRejected(t *testing.T) {
 	f := newFixture(t)
 	r, key := &recorder{began: time.Now()}, f.key("a")
@@ -210,7 +210,7 @@ func TestABrokenLockIsRejected(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				got := r.now()
-				e.fence = got // rises with time: it is the holders that are wrong, not the fences
+				e.fence = got // rises with time: the holders are wrong, not the fences
 				r.add(e, call, got)
 				time.Sleep(15 * time.Millisecond)
 				e.kind, call = "free", r.now()

@@ -14,23 +14,23 @@ const (
 	renewPart = 3
 	// retryPart: a failed renewal is repeated after this part of what is left of the lease.
 	retryPart = 12
-	// sameBatch: what is due within this part of its lease goes with the batch that is sent now.
+	// sameBatch: a lease that is due within this part of its length joins the batch that is sent now.
 	sameBatch = 6
-	// renewalsAtOnce bounds the batches under way.
+	// renewalsAtOnce bounds the batches in flight.
 	renewalsAtOnce = 8
 )
 
-// renewer keeps a client's leases alive, all in a few calls. It has no goroutine of its own: a timer starts one when
-// something is due.
+// renewer keeps a client's leases alive with few calls. It has no goroutine of its own: a timer starts one when a lease
+// is due.
 type renewer struct {
-	mu     sync.Mutex // protects the rest, and due and busy of the leases
-	leases map[*lease]struct{}
-	timer  *time.Timer
-	firesAt   time.Time // when the timer fires; zero: it doesn't
-	stopped   bool
+	mu      sync.Mutex // protects the rest, and due and busy of the leases
+	leases  map[*lease]struct{}
+	timer   *time.Timer
+	firesAt time.Time // zero when the timer is not set
+	stopped bool
 }
 
-// add begins to renew a lease, first at an instant.
+// add starts the renewal of a lease, the first one at due.
 func (r *renewer) add(c *Client, l *lease, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *renewer) add(c *Client, l *lease, due time.Time) {
 	r.schedule(c, l.due)
 }
 
-// wake needs mu. It makes sure that the timer fires at an instant or before.
+// schedule needs mu. It makes the timer fire at an instant or before.
 func (r *renewer) schedule(c *Client, at time.Time) {
 	if r.stopped || !r.firesAt.IsZero() && !at.Before(r.firesAt) {
 		return
@@ -59,14 +59,15 @@ func (r *renewer) schedule(c *Client, at time.Time) {
 	r.timer.Reset(wait)
 }
 
-// remove ends the renewal of a lease. One that is under way may still arrive; it renews nothing that was freed.
+// remove ends the renewal of a lease. One in flight may still arrive; it renews nothing that was freed.
 func (r *renewer) remove(l *lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.leases, l)
 }
 
-// begin enters something that Close waits for. It returns false when the client is closed; else call running.Done.
+// startTask registers something that Close waits for. It returns false when the client is closed; otherwise call
+// running.Done.
 func (c *Client) startTask() bool {
 	c.renewer.mu.Lock()
 	defer c.renewer.mu.Unlock()
@@ -86,7 +87,8 @@ func (r *renewer) stop() {
 	}
 }
 
-// fire renews what is due. The timer may fire again meanwhile, for others: a batch that hangs holds up nobody.
+// run renews the leases that are due. The timer may fire again meanwhile, for others: a batch that hangs holds up no
+// other.
 func (r *renewer) run(c *Client) {
 	r.mu.Lock()
 	if r.stopped {
@@ -113,11 +115,11 @@ func (r *renewer) run(c *Client) {
 		r.schedule(c, next)
 	}
 	r.mu.Unlock()
-	// Not under the mutex: the context may be another lease's, whose end comes here.
+	// Not under the mutex: the context may be that of another lease, whose end locks it.
 	due = slices.DeleteFunc(due, func(l *lease) bool {
 		over := l.parent.Err() != nil
 		if over {
-			r.remove(l) // its work is over, the lease ends by itself
+			r.remove(l) // its work is over, so the lease may end
 		}
 		return over
 	})
@@ -153,7 +155,7 @@ func (c *Client) renew(due []*lease) {
 	calls.Wait()
 }
 
-// takeBatch returns how many leases fit into one call, and what it says.
+// takeBatch returns how many leases fit into one call, and their renewals.
 func takeBatch(group []*lease) (n int, holds []scripts.Renewal) {
 	for _, l := range group {
 		more := l.renewals()
@@ -169,8 +171,8 @@ func takeBatch(group []*lease) (n int, holds []scripts.Renewal) {
 	return n, holds
 }
 
-// renewBatch makes one call. It has half of the time that the shortest lease has left, so that a connection that hangs leaves
-// time for another; what it says after a lease's deadline is void.
+// renewBatch makes one call. It has half of the time that the shortest lease has left, so that a connection that hangs
+// leaves time for another; a reply after a lease's deadline is void.
 func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
 	limit := batch[0].ttl
 	for _, l := range batch {
@@ -179,19 +181,16 @@ func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
 	ctx, cancel := context.WithTimeout(c.closing, max(limit/2, time.Millisecond))
 	defer cancel()
 	sent := time.Now()
-	ours, err := scripts.Renew(ctx, c.rdb, holds)
+	held, err := scripts.Renew(ctx, c.rdb, holds)
 	for _, l := range batch {
 		n := len(l.renewals())
 		if err != nil {
 			c.renewer.reschedule(c, l, time.Now().Add(l.remaining()/retryPart))
 			continue
 		}
-		held := true
-		for _, is := range ours[:n] {
-			held = held && is
-		}
-		ours = ours[n:]
-		if !held {
+		lost := slices.Contains(held[:n], false)
+		held = held[n:]
+		if lost {
 			l.end(ErrLeaseLost)
 			continue
 		}
@@ -200,7 +199,7 @@ func (c *Client) renewBatch(batch []*lease, holds []scripts.Renewal) {
 	}
 }
 
-// again says when a lease is due next.
+// reschedule sets when a lease is due next.
 func (r *renewer) reschedule(c *Client, l *lease, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

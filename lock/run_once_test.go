@@ -32,9 +32,9 @@ func TestRunOnceRunsOncePerTick(t *testing.T) {
 	}
 }
 
-// Twenty nodes that ask all the time for a job that uses up its lease: none begins before the lease of the one before it is
-// over, and no more run than there are ticks. (Deadlines are compared, since on a busy machine the timer that ends a
-// context may fire late, with the processor taken from the whole test.)
+// Twenty nodes that ask all the time for a job that uses up its lease: none begins before the previous lease is over,
+// and there are no more runs than ticks. (Deadlines are compared, since on a busy machine the timer that ends a context
+// may fire late.)
 func TestRunOnceAcrossManyNodes(t *testing.T) {
 	f := newFixture(t)
 	const nodes, ticks, tick = 20, 10, 200 * time.Millisecond
@@ -74,7 +74,7 @@ func TestRunOnceAcrossManyNodes(t *testing.T) {
 	}
 }
 
-// One node whose timer fires a little early must not miss every second tick; what it took early is added to the next
+// One node whose timer fires slightly early must not miss every second tick; what it took early is added to the next
 // tick, so the pace stays.
 func TestRunOnceTakesATickALittleEarly(t *testing.T) {
 	f := newFixture(t)
@@ -82,9 +82,7 @@ func TestRunOnceTakesATickALittleEarly(t *testing.T) {
 	claim := func(token string) bool {
 		t.Helper()
 		run, err := scripts.RunOnce(f.ctx, f.rdb, key, token, tick, early)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return run
 	}
 	if !claim("first") {
@@ -108,7 +106,7 @@ func TestRunOnceTakesATickALittleEarly(t *testing.T) {
 	if left := f.ttl(key); left > was {
 		t.Errorf("the retry moved the due time from %s to %s", was, left)
 	}
-	f.rdb.Persist(f.ctx, key) // nobody of ours leaves such a key; it must not stop the job for ever
+	f.rdb.Persist(f.ctx, key) // we never leave such a key; it must not stop the job forever
 	if !claim("third") {
 		t.Error("a key that never expires stops the job")
 	}
@@ -126,7 +124,7 @@ func TestRunOnceGivesAFailedTickUp(t *testing.T) {
 	}
 }
 
-// A shutdown in the middle of a job hands the tick to the other nodes, although the context is cancelled.
+// A shutdown in the middle of a job gives the tick up for the other nodes, although the context is cancelled.
 func TestRunOnceGivesACancelledTickUp(t *testing.T) {
 	f := newFixture(t)
 	l, key := lock.New(f.rdb), f.key("job")
@@ -144,7 +142,7 @@ func TestRunOnceGivesACancelledTickUp(t *testing.T) {
 	}
 }
 
-// A run that failed after its lease must not give up the tick of the run after it.
+// A run that failed after its lease must not give up the tick of the next run.
 func TestRunOnceLeavesTheNextRunsTick(t *testing.T) {
 	f := newFixture(t)
 	l, key := lock.New(f.rdb), f.key("job")
@@ -157,7 +155,7 @@ func TestRunOnceLeavesTheNextRunsTick(t *testing.T) {
 	}
 }
 
-// A job that kills its node must not walk through all nodes within one tick.
+// A job that kills its node must not kill all nodes within one tick.
 func TestRunOnceKeepsTheTickOfAPanic(t *testing.T) {
 	f := newFixture(t)
 	l, key := lock.New(f.rdb), f.key("job")
@@ -183,7 +181,7 @@ func TestRunOnceEndsTheLeaseBeforeAnotherCanBegin(t *testing.T) {
 		ran, err := l.RunOnce(f.ctx, key, tick, func(ctx context.Context) error {
 			deadline, _ := ctx.Deadline()
 			left := f.ttl(key)
-			// By now at the latest: a busy machine may be late to read the answer, never early.
+			// By now at the latest: a busy machine may be late to read the reply, never early.
 			if free := time.Now().Add(left - tick/10); left > 0 && !deadline.Before(free) {
 				t.Errorf("tick %s: the context ends %s after another node may begin", tick, deadline.Sub(free))
 			}
@@ -210,7 +208,8 @@ func TestRunOnceWithAKeyOfAnotherTypeRunsNothing(t *testing.T) {
 	f := newFixture(t)
 	key := f.key("job")
 	f.rdb.RPush(f.ctx, key, "x")
-	ran, err := lock.New(f.rdb).RunOnce(f.ctx, key, time.Minute, func(context.Context) error { t.Error("ran"); return nil })
+	job := func(context.Context) error { t.Error("ran"); return nil }
+	ran, err := lock.New(f.rdb).RunOnce(f.ctx, key, time.Minute, job)
 	if ran || err == nil {
 		t.Errorf("got %t, %v, want an error", ran, err)
 	}
@@ -219,24 +218,18 @@ func TestRunOnceWithAKeyOfAnotherTypeRunsNothing(t *testing.T) {
 	}
 }
 
-// The server answers after the lease is over: the job must not begin, and the tick is free for others.
+// The server replies after the lease is over: the job must not begin, and the tick is free for others.
 func TestRunOnceDoesNotBeginAfterItsLease(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
-	rdb := testkit.Client(t, server.URL()+"?read_timeout=1m") // the server answers late, and the answer is what this is about
+	rdb := testkit.Client(t, server.URL()+"?read_timeout=1m") // the late reply is what is tested
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	l, tick := lock.New(rdb), time.Second
-	if _, err := l.RunOnce(ctx, "warm", time.Minute, nothing); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errOf(l.RunOnce(ctx, "warm", time.Minute, nothing)))
+	check(t, server.Pause())
 	lease := time.AfterFunc(2*tick, func() {
-		if err := server.Resume(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, server.Resume())
 	})
 	defer lease.Stop()
 	ran, err := l.RunOnce(ctx, "job", tick, func(context.Context) error { t.Error("ran"); return nil })

@@ -8,10 +8,10 @@ import (
 	scripts "sluice/lua/lock"
 )
 
-// ErrNoOwner says that As was given to a lock that can't be entered again: only Mutex and FairMutex can.
+// ErrNoOwner is returned when As is given to a lock that is not re-entrant: only Mutex and FairMutex are.
 var ErrNoOwner = errors.New("lock: only Mutex and FairMutex know owners: leave lock.As out")
 
-// shares is one synchronizer that several may hold at once.
+// sharedLock is one synchronizer that several may hold at once.
 type sharedLock struct {
 	client *Client
 	key    string
@@ -21,8 +21,8 @@ func (s sharedLock) keys() scripts.ShareKeys {
 	return scripts.ShareKeys{Shares: s.key, Queue: siblingKey(s.key, "queue"), Fence: siblingKey(s.key, "fence")}
 }
 
-// take is Lock and TryLock of all who take shares.
-func (s sharedLock) take(ctx context.Context, share scripts.Share, patient bool, options []CallOption) (Hold, error) {
+// take implements Lock and TryLock of all shared locks.
+func (s sharedLock) take(ctx context.Context, share scripts.Share, blocking bool, options []CallOption) (Hold, error) {
 	o, ttl, err := s.client.lockOptions(options)
 	if err != nil {
 		return nil, err
@@ -30,33 +30,35 @@ func (s sharedLock) take(ctx context.Context, share scripts.Share, patient bool,
 	if o.owner != (Owner{}) {
 		return nil, ErrNoOwner
 	}
-	g, got, sent, err := s.acquire(ctx, share, patient, o.wait, ttl)
+	r, won, err := s.acquire(ctx, share, blocking, o.wait, ttl)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.client.newLease(ctx, g, got, sent, ttl, ttl, o.lease == 0)
+	l, err := s.client.newLease(ctx, r, won, ttl, o.lease == 0)
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// win waits for shares and returns the fence and when the call was sent that got them.
-func (s sharedLock) acquire(ctx context.Context, share scripts.Share, patient bool, wait, ttl time.Duration) (*shareRecord, int64, time.Time, error) {
+// acquire waits for shares and returns their record.
+func (s sharedLock) acquire(
+	ctx context.Context, share scripts.Share, blocking bool, wait, ttl time.Duration,
+) (*shareRecord, grant, error) {
 	if err := checkKey(s.key); err != nil {
-		return nil, 0, time.Time{}, err
+		return nil, grant{}, err
 	}
 	c, id := s.client, s.client.newID()
-	g := &shareRecord{c, s.keys(), share, c.caller(Owner{}, id), ttl}
-	q := acquisition{client: c, id: id, timeout: wait, blocking: patient, poll: ttl / renewPart, requester: g}
-	got, sent, _, err := q.run(ctx)
+	r := &shareRecord{c, s.keys(), share, c.caller(Owner{}, id), ttl}
+	q := acquisition{client: c, id: id, timeout: wait, blocking: blocking, poll: ttl / renewPart, requester: r}
+	won, err := q.run(ctx)
 	if share.Kind != scripts.Writer {
-		got.Fence = 0
+		won.fence = 0
 	}
-	return g, got.Fence, sent, err
+	return r, won, err
 }
 
-// shareGrip is what one call took.
+// shareRecord is what one call took.
 type shareRecord struct {
 	client *Client
 	keys   scripts.ShareKeys
@@ -65,29 +67,28 @@ type shareRecord struct {
 	ttl    time.Duration
 }
 
-func (g *shareRecord) try(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
-	who := g.who
+func (r *shareRecord) try(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
+	who := r.who
 	who.Channel, who.Again = channel, again
-	return scripts.TakeShare(ctx, g.client.scripter(false), g.keys, who, g.share, g.ttl)
+	return scripts.TakeShare(ctx, r.client.scripter(false), r.keys, who, r.share, r.ttl)
 }
 
-func (g *shareRecord) renewals() []scripts.Renewal {
-	members := g.share.Members(g.who.Hold)
+func (r *shareRecord) renewals() []scripts.Renewal {
+	members := r.share.Members(r.who.Hold)
 	holds := make([]scripts.Renewal, len(members))
 	for i, member := range members {
-		holds[i] = scripts.Renewal{Key: g.keys.Shares, Hold: member}
+		holds[i] = scripts.Renewal{Key: r.keys.Shares, Hold: member}
 	}
 	return holds
 }
 
-func (g *shareRecord) free(ctx context.Context) (held bool, err error) {
-	return scripts.GiveShareBack(ctx, g.client.scripter(false), g.keys, g.who, g.share)
+func (r *shareRecord) free(ctx context.Context) (held bool, err error) {
+	return scripts.GiveShareBack(ctx, r.client.scripter(false), r.keys, r.who, r.share)
 }
 
-// leave gives up a wait; see mutexGrip.leave.
-func (g *shareRecord) withdraw(ctx context.Context, channel string) {
-	ctx = detached(ctx)
-	who := g.who
+// withdraw gives up a wait; see mutexRecord.withdraw.
+func (r *shareRecord) withdraw(ctx context.Context, channel string) {
+	who := r.who
 	who.Channel = channel
-	_, _ = scripts.GiveShareBack(ctx, g.client.scripter(false), g.keys, who, g.share)
+	_, _ = scripts.GiveShareBack(detached(ctx), r.client.scripter(false), r.keys, who, r.share)
 }

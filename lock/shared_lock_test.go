@@ -18,24 +18,16 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	f := newFixture(t)
 	m := f.client().RWMutex(f.key("a"))
 	a, b := must[lock.Hold](t)(m.RLock(f.ctx)), must[lock.Hold](t)(m.RLock(f.ctx))
-	if _, err := m.TryLock(f.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("a writer among readers: %v", err)
-	}
+	wantErr(t, errOf(m.TryLock(f.ctx)), lock.ErrNotAcquired, "a writer among readers")
 	if a.Fence() != 0 {
 		t.Errorf("a reader has the fence %d", a.Fence())
 	}
 	f.unlock(a)
 	f.unlock(b)
-	if err := a.Unlock(f.ctx); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("unlock twice: %v", err)
-	}
+	wantErr(t, a.Unlock(f.ctx), lock.ErrNotHeld, "unlock twice")
 	w := must[lock.Hold](t)(m.TryLock(f.ctx))
-	if _, err := m.TryRLock(f.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("a reader beside a writer: %v", err)
-	}
-	if _, err := m.TryLock(f.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("a second writer: %v", err)
-	}
+	wantErr(t, errOf(m.TryRLock(f.ctx)), lock.ErrNotAcquired, "a reader beside a writer")
+	wantErr(t, errOf(m.TryLock(f.ctx)), lock.ErrNotAcquired, "a second writer")
 	f.unlock(w)
 	next := must[lock.Hold](t)(m.Lock(f.ctx))
 	if next.Fence() <= w.Fence() {
@@ -44,24 +36,21 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	f.unlock(next)
 }
 
-// A writer who waits is next, however many readers come after him; and they are next after him, all at once.
+// A waiting writer is next, however many readers come later; and they are next after it, all at once.
 func TestWritersAreNotStarved(t *testing.T) {
 	f := newFixture(t)
 	key := f.key("a")
 	m := f.client().RWMutex(key)
 	reader := must[lock.Hold](t)(m.RLock(f.ctx))
-	wrote := make(chan lock.Hold, 1)
-	go func() { h, _ := m.Lock(f.ctx); wrote <- h }()
-	testkit.Eventually(t, callLimit, "the writer", func() bool { return f.rdb.ZCard(f.ctx, key+":queue").Val() == 1 })
-	if _, err := m.TryRLock(f.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("a reader overtook the writer who waits: %v", err)
-	}
+	wrote := f.later(m.Lock)
+	f.awaitQueue(key+":queue", 1)
+	wantErr(t, errOf(m.TryRLock(f.ctx)), lock.ErrNotAcquired, "a reader overtook the waiting writer")
 	const many = 10
 	reads := make(chan lock.Hold, many)
 	for range many {
 		go func() { h, _ := m.RLock(f.ctx); reads <- h }()
 	}
-	testkit.Eventually(t, callLimit, "the readers", func() bool { return f.rdb.ZCard(f.ctx, key+":queue").Val() == 1+many })
+	f.awaitQueue(key+":queue", 1+many)
 	f.unlock(reader)
 	w := <-wrote
 	if w == nil || len(reads) > 0 {
@@ -81,19 +70,15 @@ func TestPermits(t *testing.T) {
 	f := newFixture(t)
 	s := f.client().Semaphore(f.key("a"), 3)
 	two, one := must[lock.Hold](t)(s.Acquire(f.ctx, 2)), must[lock.Hold](t)(s.Lock(f.ctx))
-	if _, err := s.TryLock(f.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("a fourth of three: %v", err)
-	}
+	wantErr(t, errOf(s.TryLock(f.ctx)), lock.ErrNotAcquired, "a fourth of three")
 	f.unlock(two)
-	if _, err := s.TryAcquire(f.ctx, 3); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("three of two: %v", err)
-	}
+	wantErr(t, errOf(s.TryAcquire(f.ctx, 3)), lock.ErrNotAcquired, "three of two")
 	f.unlock(must[lock.Hold](t)(s.TryAcquire(f.ctx, 2)))
 	f.unlock(one)
 	f.unlock(must[lock.Hold](t)(s.TryAcquire(f.ctx, 3)))
 }
 
-// However many want permits, some of them for longer than they live, never more than n are held at once.
+// However many want permits, some of them for longer than their lease, never more than n are held at once.
 func TestASemaphoreIsNeverAboveItsBound(t *testing.T) {
 	f := newFixture(t)
 	const permits, clients, each, rounds = 5, 4, 6, 12
@@ -114,7 +99,7 @@ func TestASemaphoreIsNeverAboveItsBound(t *testing.T) {
 						t.Errorf("%d of %d permits are held", now, permits)
 					}
 					most.Store(max(most.Load(), inside.Load()))
-					time.Sleep(time.Millisecond) // so that they meet
+					time.Sleep(time.Millisecond) // so that they overlap
 					inside.Add(-count)
 					f.unlock(h)
 				}
@@ -135,9 +120,7 @@ func TestPermitsOfTheDeadComeBack(t *testing.T) {
 	for range 2 {
 		must[lock.Hold](t)(dead.Semaphore(f.key("a"), 2).Lock(f.ctx))
 	}
-	if err := dead.Close(); err != nil { // nobody renews, nobody unlocks
-		t.Fatal(err)
-	}
+	check(t, dead.Close()) // it neither renews nor unlocks
 	f.unlock(must[lock.Hold](t)(s.Acquire(f.ctx, 2)))
 }
 
@@ -173,34 +156,23 @@ func TestExpirablePermits(t *testing.T) {
 	if first.ID == second.ID {
 		t.Error("two permits have one id")
 	}
-	if _, err := b.TryAcquire(f.ctx, time.Second); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("a third of two: %v", err)
-	}
+	wantErr(t, errOf(b.TryAcquire(f.ctx, time.Second)), lock.ErrNotAcquired, "a third of two")
 	third := must[lock.Permit](t)(b.Acquire(f.ctx, time.Minute)) // when the second's time is over
 	if time.Now().Before(second.ValidUntil) {
 		t.Errorf("the third began %s before the second's end", time.Until(second.ValidUntil))
 	}
-	if err := a.Release(f.ctx, second.ID); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("late release: %v", err)
-	}
-	if until := must[time.Time](t)(b.Extend(f.ctx, first.ID, time.Hour)); time.Until(until) < 50*time.Minute { // from elsewhere
+	wantErr(t, a.Release(f.ctx, second.ID), lock.ErrNotHeld, "late release")
+	until := must[time.Time](t)(b.Extend(f.ctx, first.ID, time.Hour)) // by another client
+	if time.Until(until) < 50*time.Minute {
 		t.Errorf("extended until %s", until)
 	}
-	if _, err := a.Extend(f.ctx, second.ID, time.Hour); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("late extension: %v", err)
-	}
+	wantErr(t, errOf(a.Extend(f.ctx, second.ID, time.Hour)), lock.ErrNotHeld, "late extension")
 	for _, id := range []string{first.ID, third.ID} {
-		if err := b.Release(f.ctx, id); err != nil {
-			t.Errorf("release: %v", err)
-		}
-		if err := b.Release(f.ctx, id); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("release twice: %v", err)
-		}
+		noErr(t, b.Release(f.ctx, id), "release")
+		wantErr(t, b.Release(f.ctx, id), lock.ErrNotHeld, "release twice")
 	}
 	for _, id := range []string{"", "x y", "p 1", "nobody.1"} {
-		if err := b.Release(f.ctx, id); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("%q: %v", id, err)
-		}
+		wantErr(t, b.Release(f.ctx, id), lock.ErrNotHeld, "%q", id)
 	}
 }
 
@@ -220,29 +192,24 @@ func TestALatchOpensWhenAllHaveArrived(t *testing.T) {
 		if len(done) > 0 {
 			t.Fatalf("open with %d parties", i)
 		}
-		for range 2 { // the second counts nothing
+		for range 2 { // the second one does not count
 			if n := must[int64](t)(l.CountDown(f.ctx, fmt.Sprint("party ", i))); n != int64(parties-i-1) {
 				t.Errorf("%d are missing after %d arrived", n, i+1)
 			}
 		}
 	}
 	for range waiters {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		noErr(t, <-done)
 	}
-	if err := l.Wait(f.ctx); err != nil {
-		t.Errorf("an open latch: %v", err)
-	}
+	noErr(t, l.Wait(f.ctx), "an open latch")
 	if n := must[int64](t)(l.CountDown(f.ctx, "one too many")); n != 0 {
 		t.Errorf("%d are missing of an open latch", n)
 	}
 	if left := f.ttl(f.key("a")); left <= 0 {
 		t.Errorf("the latch lives for %s", left)
 	}
-	if _, err := f.client().CountDownLatch(f.key("a"), parties+1, time.Minute).CountDown(f.ctx, "x"); !errors.Is(err, lock.ErrCountDiffers) {
-		t.Errorf("another count: %v", err)
-	}
+	different := f.client().CountDownLatch(f.key("a"), parties+1, time.Minute)
+	wantErr(t, errOf(different.CountDown(f.ctx, "x")), lock.ErrCountDiffers, "another count")
 	shut := f.client().CountDownLatch(f.key("b"), 1, time.Minute)
 	ctx, cancel := context.WithTimeout(f.ctx, 50*time.Millisecond)
 	defer cancel()
@@ -250,7 +217,7 @@ func TestALatchOpensWhenAllHaveArrived(t *testing.T) {
 		t.Errorf("a wait that ended: %v", err)
 	}
 	if n := f.rdb.Exists(f.ctx, f.key("b")+":queue").Val(); n != 0 {
-		t.Error("who gave up still waits")
+		t.Error("a waiter that gave up is still queued")
 	}
 }
 
@@ -260,34 +227,25 @@ func TestAllLocksOrNone(t *testing.T) {
 	a, b, rw, s := l.Mutex(f.key("a")), l.FairMutex(f.key("b")), l.RWMutex(f.key("rw")), l.Semaphore(f.key("s"), 1)
 	h := must[lock.Hold](t)(lock.All(s, rw, b, a).Lock(f.ctx))
 	for i, one := range []lock.Locker{a, b, rw, s} {
-		if _, err := one.TryLock(f.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-			t.Errorf("lock %d: %v", i, err)
-		}
+		wantErr(t, errOf(one.TryLock(f.ctx)), lock.ErrNotAcquired, "lock %d", i)
 	}
 	if left := time.Until(h.ValidUntil()); left <= 0 || h.Context().Err() != nil {
 		t.Errorf("valid for %s, %v", left, h.Context().Err())
 	}
 	f.unlock(h)
-	if err := h.Unlock(f.ctx); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("unlock twice: %v", err)
-	}
+	wantErr(t, h.Unlock(f.ctx), lock.ErrNotHeld, "unlock twice")
 	busy := must[lock.Hold](t)(rw.Lock(f.ctx))
-	if _, err := lock.All(a, b, rw, s).Lock(f.ctx, lock.Wait(50*time.Millisecond)); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("one is busy: %v", err)
-	}
+	err := errOf(lock.All(a, b, rw, s).Lock(f.ctx, lock.Wait(50*time.Millisecond)))
+	wantErr(t, err, lock.ErrNotAcquired, "one is busy")
 	for _, one := range []lock.Locker{a, b, s} {
 		f.unlock(must[lock.Hold](t)(one.TryLock(f.ctx)))
 	}
 	f.unlock(busy)
-	if _, err := lock.All(a, a).Lock(f.ctx); !errors.Is(err, lock.ErrBadKey) {
-		t.Errorf("one twice: %v", err)
-	}
-	if _, err := lock.All().Lock(f.ctx); !errors.Is(err, lock.ErrBadCount) {
-		t.Errorf("none: %v", err)
-	}
+	wantErr(t, errOf(lock.All(a, a).Lock(f.ctx)), lock.ErrBadKey, "one twice")
+	wantErr(t, errOf(lock.All().Lock(f.ctx)), lock.ErrBadCount, "none")
 }
 
-// All of them is lost when one is.
+// All is lost when one of its locks is.
 func TestAllIsLostWithOne(t *testing.T) {
 	f := newFixture(t)
 	l := f.client(lock.WithTTL(2 * time.Second))
@@ -295,16 +253,12 @@ func TestAllIsLostWithOne(t *testing.T) {
 	work := h.Context()
 	f.rdb.Del(f.ctx, f.key("b"))
 	<-work.Done()
-	if err := context.Cause(work); !errors.Is(err, lock.ErrLeaseLost) {
-		t.Errorf("cause: %v", err)
-	}
-	if err := h.Unlock(f.ctx); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("unlock: %v", err)
-	}
+	wantErr(t, context.Cause(work), lock.ErrLeaseLost, "cause")
+	wantErr(t, h.Unlock(f.ctx), lock.ErrNotHeld, "unlock")
 	f.unlock(must[lock.Hold](t)(l.Mutex(f.key("a")).TryLock(f.ctx)))
 }
 
-// Callers that name the same locks in every order never wait for each other for ever.
+// Callers that list the same locks in every order never deadlock.
 func TestAllCannotDeadlock(t *testing.T) {
 	f := newFixture(t)
 	keys := []string{"a", "b", "c", "d"}
@@ -328,10 +282,7 @@ func TestAllCannotDeadlock(t *testing.T) {
 					inside.Add(-1)
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				noErr(t, err)
 			}
 		})
 	}

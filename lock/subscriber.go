@@ -12,55 +12,57 @@ import (
 )
 
 const (
-	// listenTimeout bounds the first subscription. Without it one waits all the same, and polls.
+	// subscribeTimeout bounds the first subscription. When it fails, the waiter polls.
 	subscribeTimeout = time.Second
-	// pingEvery: a subscription is asked for a sign of life that often. One that says nothing for twice as long is made anew;
-	// whoever waits polls meanwhile.
+	// pingEvery is the interval of pings on a subscription. One that stays silent for twice as long is replaced;
+	// waiters poll meanwhile.
 	pingEvery = 3 * time.Second
-	// deafPause comes between two tries to subscribe again.
+	// resubscribeBackoff is the time between two attempts to subscribe again.
 	resubscribeBackoff = 100 * time.Millisecond
 )
 
-// ear hears who of us is woken. All who wait on one client share its one subscription, which is made when the first waits.
+// subscriber receives the messages that wake waiters. All waiters of a client share one subscription, which is made
+// when the first of them waits.
 type subscriber struct {
-	subscribing sync.Mutex // held while the first subscription is made
+	subscribing sync.Mutex // locked while the first subscription is made
 
 	mu      sync.Mutex // protects the rest
 	pubsub  *redis.PubSub
-	closed    bool
-	waiters map[string]chan int64 // by id, with room for one call; nil: neither called nor asleep yet
+	closed  bool
+	waiters map[string]chan int64 // by id, each with room for one message; nil until the waiter is notified or awaits it
 }
 
-// listen subscribes, if nobody has yet. When that fails we poll: the client subscribes by itself as soon as it can.
-func (e *subscriber) subscribe(ctx context.Context, c *Client) {
-	e.subscribing.Lock()
-	defer e.subscribing.Unlock()
-	e.mu.Lock()
-	needed := e.pubsub == nil && !e.closed
-	e.mu.Unlock()
+// subscribe subscribes, unless that is done. When it fails, waiters poll; the Redis client goes on to subscribe by
+// itself.
+func (s *subscriber) subscribe(ctx context.Context, c *Client) {
+	s.subscribing.Lock()
+	defer s.subscribing.Unlock()
+	s.mu.Lock()
+	needed := s.pubsub == nil && !s.closed
+	s.mu.Unlock()
 	if !needed {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), subscribeTimeout)
 	defer cancel()
 	pubsub := c.rdb.Subscribe(ctx, c.channel)
-	_, _ = pubsub.ReceiveTimeout(ctx, subscribeTimeout) // the confirmation: from here on no message is missed
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
+	_, _ = pubsub.ReceiveTimeout(ctx, subscribeTimeout) // the confirmation: no message is missed from here on
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		_ = pubsub.Close()
 		return
 	}
-	e.pubsub = pubsub
+	s.pubsub = pubsub
 	c.running.Go(func() { keepAlive(c.closing, pubsub) })
-	c.running.Go(func() { e.receive(c.closing, pubsub) })
+	c.running.Go(func() { s.receive(c.closing, pubsub) })
 }
 
-// hear rings whoever is called, until the subscription is closed. It reads messages itself: through PubSub.Channel each would
-// wake two goroutines more, on its way from the last holder to the next.
-func (e *subscriber) receive(ctx context.Context, pubsub *redis.PubSub) {
+// receive notifies waiters until the subscription is closed. It reads messages itself: through PubSub.Channel each
+// message would wake two more goroutines on its way from the last holder to the next.
+func (s *subscriber) receive(ctx context.Context, pubsub *redis.PubSub) {
 	for {
-		said, err := pubsub.Receive(withDeadlineOnly(ctx, 2*pingEvery))
+		received, err := pubsub.Receive(withDeadlineOnly(ctx, 2*pingEvery))
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
@@ -71,15 +73,15 @@ func (e *subscriber) receive(ctx context.Context, pubsub *redis.PubSub) {
 			}
 			continue
 		}
-		if m, ok := said.(*redis.Message); ok {
+		if m, ok := received.(*redis.Message); ok {
 			id, text, _ := strings.Cut(m.Payload, " ")
-			fence, _ := strconv.ParseInt(text, 10, 64) // 0: he is to look
-			e.notify(id, fence)
+			fence, _ := strconv.ParseInt(text, 10, 64) // 0: the waiter is to try again
+			s.notify(id, fence)
 		}
 	}
 }
 
-// keepAwake pings until ctx ends. What fails shows in hear.
+// keepAlive pings until ctx ends. A failure shows in receive.
 func keepAlive(ctx context.Context, pubsub *redis.PubSub) {
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
@@ -93,61 +95,61 @@ func keepAlive(ctx context.Context, pubsub *redis.PubSub) {
 	}
 }
 
-// enter makes an id known, if we listen: from now on a call for it is not lost.
-func (e *subscriber) register(id string) (listening bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.pubsub == nil && !e.closed {
+// register makes an id known, if there is a subscription: no notification for it is lost from now on.
+func (s *subscriber) register(id string) (subscribed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pubsub == nil && !s.closed {
 		return false
 	}
-	if e.waiters == nil {
-		e.waiters = map[string]chan int64{}
+	if s.waiters == nil {
+		s.waiters = map[string]chan int64{}
 	}
-	e.waiters[id] = nil
+	s.waiters[id] = nil
 	return true
 }
 
-// sleep returns where the id is called: with the fence of what it was handed, or 0 when it is to look. It returns nil, where
-// nobody ever calls, when we could not listen.
-func (e *subscriber) notification(id string) <-chan int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.inbox(id)
+// notification returns the channel that delivers the fence of a lock that was transferred to the id, or 0 when the
+// waiter is to try again. It is nil, which never delivers, when there is no subscription.
+func (s *subscriber) notification(id string) <-chan int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inbox(id)
 }
 
-// bell needs mu.
-func (e *subscriber) inbox(id string) chan int64 {
-	bell, known := e.waiters[id]
-	if known && bell == nil {
-		bell = make(chan int64, 1)
-		e.waiters[id] = bell
+// inbox needs mu.
+func (s *subscriber) inbox(id string) chan int64 {
+	inbox, known := s.waiters[id]
+	if known && inbox == nil {
+		inbox = make(chan int64, 1)
+		s.waiters[id] = inbox
 	}
-	return bell
+	return inbox
 }
 
-func (e *subscriber) notify(id string, fence int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *subscriber) notify(id string, fence int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
-	case e.inbox(id) <- fence:
-	default: // nobody of ours, or it was told already
+	case s.inbox(id) <- fence:
+	default: // not a waiter of ours, or already notified
 	}
 }
 
-func (e *subscriber) deregister(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.waiters, id)
+func (s *subscriber) deregister(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiters, id)
 }
 
-func (e *subscriber) close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	if e.pubsub == nil {
+func (s *subscriber) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.pubsub == nil {
 		return nil
 	}
-	p := e.pubsub
-	e.pubsub = nil
+	p := s.pubsub
+	s.pubsub = nil
 	return p.Close()
 }

@@ -25,20 +25,20 @@ func TestTryLockManyTakesWhatIsFree(t *testing.T) {
 
 	before := time.Now()
 	batch, err := lock.New(f.rdb, lock.WithTTL(5*time.Second)).TryLockMany(f.ctx, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if want := []bool{true, false, true, true}; !slices.Equal(batch.Held, want) {
 		t.Errorf("held: got %v, want %v", batch.Held, want)
 	}
-	if got, want := f.values(keys), []string{batch.Token, "another's", batch.Token, batch.Token}; !slices.Equal(got, want) {
+	want := []string{batch.Token, "another's", batch.Token, batch.Token}
+	if got := f.values(keys); !slices.Equal(got, want) {
 		t.Errorf("values: got %v, want %v", got, want)
 	}
 	if left := f.ttl(keys[0]); left <= 0 || left > 5*time.Second {
 		t.Errorf("ttl: got %s, want up to 5s", left)
 	}
 	// 5 s minus the margin of 1 % and 2 ms, counted from before the request.
-	if d := batch.ValidUntil.Sub(before); d < 4948*time.Millisecond || batch.ValidUntil.After(time.Now().Add(4948*time.Millisecond)) {
+	const valid = 4948 * time.Millisecond
+	if d := batch.ValidUntil.Sub(before); d < valid || batch.ValidUntil.After(time.Now().Add(valid)) {
 		t.Errorf("valid for %s from before the call, want 4.948s from some instant inside it", d)
 	}
 }
@@ -48,9 +48,7 @@ func TestTokensAreUniqueToACall(t *testing.T) {
 	l := lock.New(f.rdb)
 	first, err1 := l.TryLockMany(f.ctx, f.keysOf("a"))
 	second, err2 := l.TryLockMany(f.ctx, f.keysOf("a", "b"))
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err1, err2))
 	if first.Token == second.Token || !slices.Equal(second.Held, []bool{false, true}) {
 		t.Errorf("got %+v, then %+v: one client's two calls are two holders", first, second)
 	}
@@ -61,18 +59,14 @@ func TestUnlockManyFreesOnlyItsOwn(t *testing.T) {
 	l := lock.New(f.rdb)
 	keys := f.keysOf("a", "b", "c", "d")
 	batch, err := l.TryLockMany(f.ctx, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	f.rdb.Set(f.ctx, keys[1], batch.Token+"x", 0)
 	f.rdb.Set(f.ctx, keys[2], batch.Token[:8], 0)
 	f.rdb.Del(f.ctx, keys[3])
 	f.rdb.RPush(f.ctx, keys[3], batch.Token)
 
 	for range 2 { // a retry changes nothing more
-		if err := l.UnlockMany(f.ctx, keys, batch.Token); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.UnlockMany(f.ctx, keys, batch.Token))
 		if got, want := f.values(keys), []string{"", batch.Token + "x", batch.Token[:8], ""}; !slices.Equal(got, want) {
 			t.Errorf("values: got %q, want %q", got, want)
 		}
@@ -87,14 +81,10 @@ func TestUnlockManyWorksAfterTheContextEnded(t *testing.T) {
 	l := lock.New(f.rdb)
 	keys := f.keysOf("a")
 	batch, err := l.TryLockMany(f.ctx, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ended, cancel := context.WithCancel(f.ctx)
 	cancel()
-	if err := l.UnlockMany(ended, keys, batch.Token); err != nil {
-		t.Fatal(err)
-	}
+	check(t, l.UnlockMany(ended, keys, batch.Token))
 	if got := f.values(keys); got[0] != "" {
 		t.Errorf("value: got %q, want none", got[0])
 	}
@@ -120,9 +110,7 @@ func TestLocksExpireAfterTheirHolderKnows(t *testing.T) {
 	if !time.Now().After(first.ValidUntil) {
 		t.Errorf("taken by the second holder %s before the first one's time was over", time.Until(first.ValidUntil))
 	}
-	if err := l.UnlockMany(f.ctx, keys, first.Token); err != nil {
-		t.Fatal(err)
-	}
+	check(t, l.UnlockMany(f.ctx, keys, first.Token))
 	if got := f.values(keys); !slices.Contains(got, second.Token) {
 		t.Errorf("values: got %q, want the second holder's, whom the first must not unlock", got)
 	}
@@ -143,9 +131,7 @@ func TestEachLockHasOneHolder(t *testing.T) {
 		wg.Go(func() { batches[c], errs[c] = l.TryLockMany(f.ctx, rotate(keys, c*7)) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(errs...))
 	holders := map[string]int{}
 	for c, batch := range batches {
 		for i, key := range rotate(keys, c*7) {
@@ -185,8 +171,8 @@ func TestTryManyTwiceIsOnce(t *testing.T) {
 	}
 }
 
-// All or none that is repeated after a lost reply, when another has got one of the locks in between: none is none, also of those
-// that the first run took.
+// AllOrNone is repeated after a lost reply, when another holder has taken one of the locks in between: it takes none,
+// and frees those that the first run took.
 func TestAllOrNoneTwiceIsNone(t *testing.T) {
 	f := newFixture(t)
 	keys := f.keysOf("a", "b", "c")
@@ -201,7 +187,7 @@ func TestAllOrNoneTwiceIsNone(t *testing.T) {
 	}
 }
 
-// A key that is no lock counts as busy, and doesn't leave the batch half taken.
+// A key of another type counts as busy, and does not leave the batch half taken.
 func TestTryLockManyWithAKeyOfAnotherType(t *testing.T) {
 	f := newFixture(t)
 	keys := f.keysOf("a", "b", "c")
@@ -223,9 +209,7 @@ func TestFullBatch(t *testing.T) {
 	if err != nil || slices.Contains(batch.Held, false) {
 		t.Fatalf("got %v, %v", batch.Held, err)
 	}
-	if err := l.UnlockMany(f.ctx, keys, batch.Token); err != nil {
-		t.Fatal(err)
-	}
+	check(t, l.UnlockMany(f.ctx, keys, batch.Token))
 	if left := f.rdb.Exists(f.ctx, keys...).Val(); left != 0 {
 		t.Errorf("%d locks are left", left)
 	}
@@ -258,20 +242,16 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	l, keys := lock.New(f.rdb), f.keysOf("a")
 	f.rdb.ScriptFlush(f.ctx)
 	batch, err := l.TryLockMany(f.ctx, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	f.rdb.ScriptFlush(f.ctx)
-	if err := l.UnlockMany(f.ctx, keys, batch.Token); err != nil {
-		t.Fatal(err)
-	}
+	check(t, l.UnlockMany(f.ctx, keys, batch.Token))
 	f.rdb.ScriptFlush(f.ctx)
-	if ran, err := l.RunOnce(f.ctx, f.key("job"), time.Second, func(context.Context) error { return nil }); err != nil || !ran {
+	if ran, err := l.RunOnce(f.ctx, f.key("job"), time.Second, nothing); err != nil || !ran {
 		t.Fatalf("got %t, %v", ran, err)
 	}
 }
 
-// On a server that is full nothing is locked, the error is Redis' own, and locks held before can be freed.
+// On a full server nothing is locked, the error is Redis' own, and locks held before can be freed.
 func TestAFullServer(t *testing.T) {
 	t.Parallel()
 	rdb := testkit.Client(t, testkit.PrivateRedis(t).URL())
@@ -279,23 +259,19 @@ func TestAFullServer(t *testing.T) {
 	defer cancel()
 	l := lock.New(rdb)
 	held, err := l.TryLockMany(ctx, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	rdb.ConfigSet(ctx, "maxmemory", "1")
 	if _, err := l.TryLockMany(ctx, []string{"b", "c"}); !redis.HasErrorPrefix(err, "OOM") {
 		t.Errorf("got error %v, want OOM", err)
 	}
-	if err := l.UnlockMany(ctx, []string{"a"}, held.Token); err != nil {
-		t.Error(err)
-	}
+	noErr(t, l.UnlockMany(ctx, []string{"a"}, held.Token))
 	if left := rdb.DBSize(ctx).Val(); left != 0 {
 		t.Errorf("%d keys are left", left)
 	}
 }
 
-// A frozen server took the request and answers too late. The call ends with its context; once the server goes on, the
-// locks that nobody knows of are free before their TTL.
+// A paused server received the request and replies too late. The call ends with its context; once the server goes on,
+// the locks without a holder are free before their TTL.
 func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -303,13 +279,9 @@ func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	l := lock.New(rdb, lock.WithTTL(time.Hour))
-	if _, err := l.TryLockMany(ctx, []string{"warm"}); err != nil { // the script is known, a connection is there
-		t.Fatal(err)
-	}
+	check(t, errOf(l.TryLockMany(ctx, []string{"warm"}))) // loads the script, opens a connection
 
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, server.Pause())
 	brief, stop := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer stop()
 	done := make(chan error, 1)
@@ -317,10 +289,8 @@ func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 		_, err := l.TryLockMany(brief, []string{"a", "b"})
 		done <- err
 	}()
-	<-brief.Done() // by now the request lies in the frozen server's socket
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	<-brief.Done() // by now the request is in the paused server's socket
+	check(t, server.Resume())
 	if err := <-done; err == nil {
 		t.Fatal("got no error")
 	}
@@ -329,14 +299,12 @@ func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 	})
 }
 
-// A client that repeats calls by itself: the first run takes the locks and its reply is lost, the second one is refused. That the
-// server refuses does not show that nothing was taken.
+// A Redis client that retries: the first run takes the locks and its reply is lost, the second one is refused. The
+// refusal does not show that nothing was taken.
 func TestARefusalOfARepeatedCallLeavesNothing(t *testing.T) {
 	n := network(t, 3)
 	l := lock.New(n.behind, lock.WithTTL(time.Hour))
-	if _, err := l.TryLockMany(n.ctx, []string{"warm"}); err != nil { // the script is known
-		t.Fatal(err)
-	}
+	check(t, errOf(l.TryLockMany(n.ctx, []string{"warm"}))) // loads the script
 	var once sync.Once
 	n.proxy.Watch(func(e faultnet.Exchange) (pass bool) {
 		pass = true
@@ -347,7 +315,7 @@ func TestARefusalOfARepeatedCallLeavesNothing(t *testing.T) {
 		}
 		return pass
 	})
-	n.proxy.Cut() // what is watched are the connections made from now on
+	n.proxy.Cut() // only connections made from now on are watched
 	n.proxy.Heal()
 	if _, err := l.TryLockMany(n.ctx, n.keysOf("a", "b")); !redis.HasErrorPrefix(err, "OOM") {
 		t.Errorf("got %v, want the refusal of the second run", err)
