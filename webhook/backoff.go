@@ -9,12 +9,12 @@ import (
 const (
 	backoffMin = time.Second // after the first failure …
 	backoffMax = time.Hour   // … doubled each time, up to this
-	// FailingLimit is how long an endpoint may fail, from the first failure in a row, before it is disabled.
+	// FailingLimit is how long an endpoint may fail, counted from the first failure in a row, before it is disabled.
 	FailingLimit = 24 * time.Hour
 )
 
-// pause is how long to wait after so many failures in a row, the last one included: doubled each time, and half as long or
-// longer again at random, so that what failed together does not come back together.
+// retryBackoff is the wait after so many failures in a row, the last one included: it doubles each time, and varies at
+// random by half, so that endpoints which failed together are not retried together.
 func retryBackoff(failures int) time.Duration {
 	growing := backoff.NewExponentialBackOff()
 	growing.InitialInterval = backoffMax

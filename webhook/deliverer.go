@@ -8,49 +8,50 @@ import (
 )
 
 const (
-	// lookEvery is how late the first of some events is delivered, at most; those that follow it come at once.
+	// pollEvery is the longest delay of the first of some events; those that follow it are delivered at once.
 	pollEvery = 250 * time.Millisecond
-	// lookPauseMax is how long to wait after Postgres failed, at most.
+	// pollBackoffMax is the longest wait after Postgres failed.
 	pollBackoffMax = 5 * time.Second
 	// sequenceBatch is how many events one transaction makes readable: some 20 ms.
 	sequenceBatch = 1000
-	// pageEvents is how many events are read at once, and how many are delivered again at most when a process dies before
-	// it notes them: some 100 KB.
+	// pageEvents is how many events are read at once, and at most delivered again when a process dies before it saves
+	// its progress: some 100 KB.
 	pageEvents = 50
-	// noteEvery is how long deliveries go on before they are noted, which also prolongs the lease.
+	// saveEvery is how long deliveries go on until progress is saved, which also extends the lease.
 	saveEvery = 3 * time.Second
-	// leaseFor outlives whatever happens between two notes: noteEvery, one delivery, and a call of Postgres on each side.
-	// The endpoints of a process that died wait so long.
+	// leaseFor outlasts the time between two saves: saveEvery, one delivery, and a call of Postgres on each side. The
+	// endpoints of a process that died wait this long.
 	leaseFor = saveEvery + sendTimeout + 2*storeTimeout
 	// storeTimeout bounds each call of Postgres.
 	storeTimeout = 5 * time.Second
-	// storeCalls is how many calls of Postgres deliveries make at once: the pool belongs to the orders.
+	// storeCalls is how many calls of Postgres deliveries make at once: the pool is meant for orders.
 	storeCalls = 2
-	// stopGrace is how long a delivery under way may take when the process is told to stop. Cut off, it happens again.
+	// stopGrace is how long a delivery in flight may take when the process is asked to stop. One that is cut off is
+	// repeated.
 	stopGrace = 3 * time.Second
-	// showEvery is the age of the metrics of endpoints.
+	// metricsEvery is the interval at which the endpoints' metrics are updated.
 	metricsEvery = 5 * time.Second
 )
 
-// Deliverer delivers the events of the outbox. Any number may run: each endpoint is claimed by one of them at a time, and
-// has a goroutine of its own, so that one which hangs delays no other.
+// Deliverer delivers the events of the outbox. Any number may run: each endpoint is claimed by one of them at a time,
+// and has a goroutine of its own, so that an endpoint which hangs delays no other.
 //
-// An event is sent only after the one before it was answered with 2xx and, by whoever sent it, counted as passed. So a
-// deliverer that lost its claim without knowing (its process hung) can only repeat what has arrived before: the lease saves
-// work, order does not rest on it.
+// An event is sent only after the previous one was answered with 2xx and counted as delivered by the process that sent
+// it. So a deliverer that lost its claim without knowing (its process hung) can only repeat what has arrived before:
+// the lease saves work, order does not depend on it.
 type Deliverer struct {
 	store   Store
 	sender  *sender
 	metrics *Metrics
 	log     *slog.Logger
 	lease   time.Duration
-	backoff   func(failures int) time.Duration
-	calls   chan struct{} // a token for each call of Postgres under way
-	slots   chan struct{} // a token for each endpoint under way
+	backoff func(failures int) time.Duration
+	calls   chan struct{} // a token for each call of Postgres in flight
+	slots   chan struct{} // a token for each endpoint in work
 	running sync.WaitGroup
 }
 
-// NewDeliverer returns a Deliverer that does nothing until it runs.
+// NewDeliverer returns a Deliverer that sends where the policy allows. It does nothing until it runs.
 func NewDeliverer(store Store, policy Policy, m *Metrics, log *slog.Logger) *Deliverer {
 	return &Deliverer{
 		store: store, sender: newSender(policy), metrics: m, log: log, lease: leaseFor, backoff: retryBackoff,
@@ -58,16 +59,16 @@ func NewDeliverer(store Store, policy Policy, m *Metrics, log *slog.Logger) *Del
 	}
 }
 
-// Run delivers until the context ends, and returns when nothing is under way any more: within stopGrace and one call of
+// Run delivers until the context ends, and returns when nothing is in flight any more: within stopGrace and one call of
 // Postgres.
 func (d *Deliverer) Run(ctx context.Context) {
 	defer d.sender.close()
 	defer d.running.Wait()
-	wait, shown := pollEvery, time.Time{}
+	wait, updated := pollEvery, time.Time{}
 	for ctx.Err() == nil {
 		err := d.poll(ctx)
-		if err == nil && time.Since(shown) >= metricsEvery {
-			shown = time.Now()
+		if err == nil && time.Since(updated) >= metricsEvery {
+			updated = time.Now()
 			err = d.updateMetrics(ctx)
 		}
 		switch {
@@ -81,11 +82,11 @@ func (d *Deliverer) Run(ctx context.Context) {
 	}
 }
 
-// look makes events readable and begins to deliver to the endpoints that are due.
+// poll makes events readable and starts a run for each endpoint that is due.
 func (d *Deliverer) poll(ctx context.Context) error {
-	for given := sequenceBatch; given == sequenceBatch; {
+	for sequenced := sequenceBatch; sequenced == sequenceBatch; {
 		if err := d.call(ctx, func(ctx context.Context) (err error) {
-			given, err = d.store.SequenceEvents(ctx, sequenceBatch)
+			sequenced, err = d.store.SequenceEvents(ctx, sequenceBatch)
 			return err
 		}); err != nil {
 			return err
@@ -95,7 +96,7 @@ func (d *Deliverer) poll(ctx context.Context) error {
 	if free == 0 {
 		return nil
 	}
-	asked := time.Now()
+	claimedAt := time.Now() // or a little later
 	var claims []Claim
 	if err := d.call(ctx, func(ctx context.Context) (err error) {
 		claims, err = d.store.ClaimEndpoints(ctx, free, d.lease)
@@ -107,7 +108,7 @@ func (d *Deliverer) poll(ctx context.Context) error {
 		d.slots <- struct{}{}
 		d.running.Go(func() {
 			defer func() { <-d.slots }()
-			(&endpointRun{Deliverer: d, claim: claims[i], cursor: claims[i].Cursor, savedAt: asked}).run(ctx)
+			(&endpointRun{Deliverer: d, claim: claims[i], cursor: claims[i].Cursor, savedAt: claimedAt}).run(ctx)
 		})
 	}
 	return nil
@@ -123,7 +124,7 @@ func (d *Deliverer) updateMetrics(ctx context.Context) error {
 	})
 }
 
-// call runs a call of Postgres once there is room for one, within storeTimeout.
+// call makes a call of Postgres once there is room for one, within storeTimeout.
 func (d *Deliverer) call(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

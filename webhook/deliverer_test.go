@@ -25,7 +25,7 @@ func wantSubjects(t *testing.T, got, want []string) {
 	}
 }
 
-// TestDelivery: what a receiver gets of an order, field by field.
+// TestDelivery checks what a receiver gets of an order, field by field.
 func TestDelivery(t *testing.T) {
 	r := newRig(t)
 	r.sale("drop", 2)
@@ -37,10 +37,13 @@ func TestDelivery(t *testing.T) {
 	wantSubjects(t, in.subjects(), []string{ids[0], ids[1], "drop"})
 	first, last := in.first[0], in.first[2]
 	if first.SpecVersion != "1.0" || first.Source != "/v1/sales/drop" || first.Type != webhook.TypeOrderConfirmed ||
-		first.ContentType != "application/json" || uuid.Validate(first.ID) != nil || time.Since(first.Time).Abs() > time.Hour {
+		first.ContentType != "application/json" || uuid.Validate(first.ID) != nil ||
+		time.Since(first.Time).Abs() > time.Hour {
 		t.Errorf("got %+v", first)
 	}
-	for name, want := range map[string]any{"order_id": ids[0], "sale_id": "drop", "status": "confirmed", "quantity": 1.0, "version": 1.0} {
+	for name, want := range map[string]any{
+		"order_id": ids[0], "sale_id": "drop", "status": "confirmed", "quantity": 1.0, "version": 1.0,
+	} {
 		if first.Data[name] != want {
 			t.Errorf("%s: got %v, want %v", name, first.Data[name], want)
 		}
@@ -57,8 +60,9 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestOrderOutlivesTrouble: the receiver answers with errors, hangs, and cuts connections before or after it took the event,
-// at random, with several processes delivering. What arrives first is in the order of commits, and all of it arrives.
+// TestOrderOutlivesTrouble: the receiver answers with errors, hangs, and cuts connections before or after it took the
+// event, at random, with several processes delivering. First arrivals are in the order of commits, and every event
+// arrives.
 func TestOrderOutlivesTrouble(t *testing.T) {
 	r := newRig(t)
 	const orders = 60
@@ -81,7 +85,7 @@ func TestOrderOutlivesTrouble(t *testing.T) {
 			case <-request.Context().Done():
 			}
 			w.WriteHeader(http.StatusOK)
-		case 4, 5: // takes it, and the answer is lost
+		case 4, 5: // takes it or not, and the answer is lost
 			if fate == 5 {
 				w.(*takingWriter).take()
 			}
@@ -106,7 +110,7 @@ func TestOrderOutlivesTrouble(t *testing.T) {
 	t.Logf("%d requests for %d events, %d taken again", requests, orders, again)
 }
 
-// TestDeathBeforeTheNote: a process delivers and dies before Postgres hears of it. Whoever goes on repeats, and skips
+// TestDeathBeforeTheNote: a process delivers and dies before it saves its progress. The next one repeats, and skips
 // nothing.
 func TestDeathBeforeTheNote(t *testing.T) {
 	r := newRig(t)
@@ -169,7 +173,7 @@ func TestAHangDelaysNoOther(t *testing.T) {
 	stop()
 }
 
-// TestGivingUp: an endpoint that has failed for a day is disabled, and goes on where it stopped once it is enabled.
+// TestGivingUp: an endpoint that has failed for a day is disabled, and resumes where it stopped once it is enabled.
 func TestGivingUp(t *testing.T) {
 	r := newRig(t)
 	r.sale("drop", 100)
@@ -186,16 +190,18 @@ func TestGivingUp(t *testing.T) {
 	ids := r.orders("drop", 3)
 	r.deliverer(r.store, patient)
 	testkit.Eventually(t, patient, "some failures", func() bool { return r.endpoint(e.ID).Attempts >= 3 })
-	if got := r.endpoint(e.ID); got.Disabled() || got.LastError != "the receiver answered 500" || got.FailingSince.IsZero() {
+	got := r.endpoint(e.ID)
+	if got.Disabled() || got.LastError != "the receiver answered 500" || got.FailingSince.IsZero() {
 		t.Fatalf("got %+v", got)
 	}
 	r.exec(`update endpoints set failing_since = now() - interval '24 hours'`)
 	testkit.Eventually(t, patient, "it to be disabled", func() bool { got := r.endpoint(e.ID); return got.Disabled() })
-	if got := r.endpoint(e.ID); !strings.Contains(got.DisabledReason, "failed since") || !strings.Contains(got.DisabledReason, "answered 500") {
-		t.Errorf("the reason is %q", got.DisabledReason)
+	reason := r.endpoint(e.ID).DisabledReason
+	if !strings.Contains(reason, "failed since") || !strings.Contains(reason, "answered 500") {
+		t.Errorf("the reason is %q", reason)
 	}
 	answer(200)
-	ids = append(ids, r.orders("drop", 2)...) // it waits for these, too
+	ids = append(ids, r.orders("drop", 2)...) // pending as well
 	_, err := r.endpoints.EnableEndpoint(t.Context(), "ann", e.ID, false)
 	must(t, err)
 	in.wait(5)
@@ -208,14 +214,14 @@ func TestGivingUp(t *testing.T) {
 		t.Errorf("the reason is %q", got.DisabledReason)
 	}
 	answer(200)
-	_, err = r.endpoints.EnableEndpoint(t.Context(), "ann", e.ID, true) // the operator gives the first of the two up
+	_, err = r.endpoints.EnableEndpoint(t.Context(), "ann", e.ID, true) // the operator skips the first of the two
 	must(t, err)
 	in.wait(6)
 	wantSubjects(t, in.subjects(), append(ids[:5:5], ids[6]))
 }
 
-// TestStopReturnsSoon: told to stop, a deliverer waits for a receiver that hangs a little, and no longer; it counts that as
-// no failure, and frees the endpoint.
+// TestStopReturnsSoon: when asked to stop, a deliverer waits for a receiver that hangs for a moment only; it counts
+// that as no failure, and frees the endpoint.
 func TestStopReturnsSoon(t *testing.T) {
 	r := newRig(t)
 	r.sale("drop", 100)
@@ -240,14 +246,15 @@ func TestStopReturnsSoon(t *testing.T) {
 	wantSubjects(t, in.subjects(), ids)
 }
 
-// TestTestEvent: an operator sees how a delivery would go, and nothing changes by it.
+// TestTestEvent: an operator sees how a delivery would go, and nothing changes.
 func TestTestEvent(t *testing.T) {
 	r := newRig(t)
 	in := newReceiver(t)
 	e := in.register(r)
 	result, err := r.endpoints.Test(t.Context(), e.ID)
 	must(t, err)
-	if result.Outcome != webhook.Delivered || result.Status != 204 || len(in.first) != 1 || in.first[0].Type != webhook.TypeTest {
+	if result.Outcome != webhook.Delivered || result.Status != 204 || len(in.first) != 1 ||
+		in.first[0].Type != webhook.TypeTest {
 		t.Errorf("got %+v and %+v", result, in.first)
 	}
 	elsewhere := newReceiver(t)
@@ -256,13 +263,15 @@ func TestTestEvent(t *testing.T) {
 	}
 	result, err = r.endpoints.Test(t.Context(), e.ID)
 	must(t, err)
-	if n, _, _ := elsewhere.counts(); result.Outcome != webhook.Refused || !strings.Contains(result.Error, "redirects") || n != 0 {
+	n, _, _ := elsewhere.counts()
+	if result.Outcome != webhook.Refused || !strings.Contains(result.Error, "redirects") || n != 0 {
 		t.Errorf("got %+v, and %d requests elsewhere", result, n)
 	}
 	in.server.Close()
 	result, err = r.endpoints.Test(t.Context(), e.ID)
 	must(t, err)
-	if result.Outcome != webhook.Failed || strings.Contains(result.Error, "token") || !strings.Contains(result.Error, "refused") {
+	if result.Outcome != webhook.Failed || strings.Contains(result.Error, "token") ||
+		!strings.Contains(result.Error, "refused") {
 		t.Errorf("got %+v", result)
 	}
 	if got := r.endpoint(e.ID); got.Attempts != 0 || !got.DeliveredAt.IsZero() {
@@ -273,7 +282,7 @@ func TestTestEvent(t *testing.T) {
 	}
 }
 
-// TestNobodyInsideIsReached: with the safe policy no connection is made to this machine, by whatever name.
+// TestNobodyInsideIsReached: with the safe policy no connection is made to this machine, under any name.
 func TestNobodyInsideIsReached(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -289,7 +298,8 @@ func TestNobodyInsideIsReached(t *testing.T) {
 			if allowed := err == nil; allowed != policy.AllowPrivate {
 				t.Errorf("%s with %+v: got %v", host, policy, err)
 			}
-			if err != nil && (!strings.Contains(err.Error(), "WEBHOOK_ALLOW_PRIVATE") || host == "localhost" && strings.Contains(err.Error(), "127.0.0.1 is")) {
+			if err != nil && (!strings.Contains(err.Error(), "WEBHOOK_ALLOW_PRIVATE") ||
+				host == "localhost" && strings.Contains(err.Error(), "127.0.0.1 is")) {
 				t.Errorf("%s: the error is %q", host, err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"sluice/pipeline"
 )
 
-// EndpointStore keeps endpoints. Every change of an operator is in the audit log with its actor.
+// EndpointStore stores endpoints. Every change by an operator is in the audit log with its actor.
 type EndpointStore interface {
 	Endpoints(ctx context.Context) ([]Endpoint, error)
 	Endpoint(ctx context.Context, id int64) (Endpoint, error) // with its secret
@@ -17,20 +17,20 @@ type EndpointStore interface {
 	RemoveEndpoint(ctx context.Context, actor string, id int64) error
 }
 
-// Desk is what operators do with endpoints, from the command line and over HTTP alike.
+// EndpointService is what operators do with endpoints, on the command line and over HTTP alike.
 type EndpointService struct {
 	EndpointStore
 	policy Policy
 	sender *sender
 }
 
-// NewDesk returns a Desk that registers what a policy allows.
+// NewEndpointService returns a service that registers what a policy allows.
 func NewEndpointService(store EndpointStore, policy Policy) *EndpointService {
 	return &EndpointService{EndpointStore: store, policy: policy, sender: newSender(policy)}
 }
 
-// Add registers an endpoint for some types of events, or all. The secret of what it returns is shown this once. Errors:
-// KindInvalid, KindConflict (the URL is registered, or there are MaxEndpoints), KindUnavailable.
+// Add registers an endpoint for some types of events, or for all. The secret in its result is shown only this once.
+// Errors: KindInvalid, KindConflict (the URL is registered, or there are MaxEndpoints), KindUnavailable.
 func (d *EndpointService) Add(ctx context.Context, actor, url string, types []string) (Endpoint, error) {
 	if err := pipeline.ValidateActor(actor); err != nil {
 		return Endpoint{}, err
@@ -44,7 +44,7 @@ func (d *EndpointService) Add(ctx context.Context, actor, url string, types []st
 	return d.AddEndpoint(ctx, actor, url, NewSecret(), types)
 }
 
-// Test sends an event of TypeTest to an endpoint at once, even to a disabled one, and tells how that went. It changes
+// Test sends an event of TypeTest to an endpoint at once, even to a disabled one, and returns the outcome. It changes
 // nothing. Errors: KindNotFound, KindUnavailable; a delivery that fails is a result.
 func (d *EndpointService) Test(ctx context.Context, id int64) (Result, error) {
 	e, err := d.Endpoint(ctx, id)

@@ -10,11 +10,11 @@ import (
 
 const (
 	pruneEvery = time.Minute
-	// pruneBatch is how many events one transaction drops: some 20 ms.
+	// pruneBatch is how many events one transaction deletes: some 20 ms.
 	pruneBatch = 2000
 )
 
-// Pruner drops events that are no longer kept.
+// Pruner deletes events that need not be kept any longer.
 type Pruner struct {
 	store   Store
 	metrics *Metrics
@@ -31,7 +31,8 @@ func (p *Pruner) Job() pipeline.Job {
 	return pipeline.Job{Name: "prune-outbox", Every: pruneEvery, Run: p.prune}
 }
 
-// Prune drops everything that may go, batch by batch. Errors: KindUnavailable; what was dropped until then is gone.
+// prune deletes everything that may go, batch by batch. Errors: KindUnavailable; what was deleted before the error is
+// gone.
 func (p *Pruner) prune(ctx context.Context) error {
 	for ctx.Err() == nil {
 		pruned, err := p.store.PruneEvents(ctx, pruneBatch)
@@ -40,7 +41,8 @@ func (p *Pruner) prune(ctx context.Context) error {
 		}
 		if pruned.Missed > 0 {
 			p.metrics.missed.Add(float64(pruned.Missed))
-			p.log.Error("events were dropped before endpoints got them; sluice endpoint ls shows whose", "events", pruned.Missed, "kept", KeepWaiting)
+			p.log.Error("events were dropped before endpoints got them; sluice endpoint ls shows whose",
+				"events", pruned.Missed, "kept", KeepWaiting)
 		}
 		if pruned.Events < pruneBatch {
 			return nil

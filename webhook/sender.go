@@ -22,16 +22,16 @@ import (
 
 // Limits of one delivery.
 const (
-	// SendTimeout bounds a whole delivery, from the look-up of the name to the end of the answer. A receiver that needs
-	// longer should note the event and answer.
+	// sendTimeout bounds a whole delivery, from the look-up of the name to the end of the answer. A receiver that needs
+	// longer should store the event and answer.
 	sendTimeout = 10 * time.Second
-	// answerBytes is how much of an answer's body is read, and thrown away, so that the connection can be used again.
+	// answerBytes is how much of an answer's body is read and discarded, so that the connection can be used again.
 	answerBytes = 64 << 10
 	// answerHeaderBytes bounds the answer's header.
 	answerHeaderBytes = 16 << 10
 	// idleConnTimeout keeps a connection for the next event of a busy sale.
 	idleConnTimeout = time.Minute
-	// MaxErrorBytes bounds what is kept of an error.
+	// maxErrorBytes bounds the part of an error that is stored.
 	maxErrorBytes = 300
 )
 
@@ -40,18 +40,18 @@ const (
 	userAgent   = "Sluice-Webhooks/1"
 )
 
-// Outcome says how one delivery went. The values are labels of metrics.
+// Outcome is the kind of result of one delivery. The values are labels of metrics.
 type Outcome string
 
 // The outcomes.
 const (
 	Delivered Outcome = "delivered" // 2xx
 	Refused   Outcome = "refused"   // another status
-	Gone      Outcome = "gone"      // 410: the receiver wants nothing more
+	Gone      Outcome = "gone"      // 410: the receiver wants no more events
 	Failed    Outcome = "failed"    // no answer in time, or the target is not allowed
 )
 
-// Result is what became of one delivery.
+// Result is the result of one delivery.
 type Result struct {
 	Outcome    Outcome
 	Status     int           // of the answer; 0 without one
@@ -60,14 +60,14 @@ type Result struct {
 	Took       time.Duration
 }
 
-// Sender delivers single events. It is safe for concurrent use.
+// sender delivers single events. It is safe for concurrent use.
 type sender struct {
 	policy  Policy
 	client  *http.Client
 	timeout time.Duration
 }
 
-// NewSender returns a Sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
+// newSender returns a sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
 // forbids it.
 func newSender(policy Policy) *sender {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: policy.control}
@@ -77,15 +77,15 @@ func newSender(policy Policy) *sender {
 			MaxIdleConnsPerHost: 2, MaxIdleConns: 2 * MaxEndpoints, MaxResponseHeaderBytes: answerHeaderBytes,
 			DisableCompression: true, ForceAttemptHTTP2: true,
 		},
-		// A redirect leads where nobody registered anything.
+		// A redirect leads to a URL that was not registered.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Close closes the connections that are idle.
+// close closes idle connections.
 func (s *sender) close() { s.client.CloseIdleConnections() }
 
-// Send delivers one event once, within SendTimeout. It never fails otherwise than by its result.
+// send delivers one event once, within sendTimeout. A failure is a result too.
 func (s *sender) send(ctx context.Context, e *Endpoint, event *Event) Result {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -106,12 +106,12 @@ func (s *sender) attempt(ctx context.Context, e *Endpoint, event *Event, now tim
 	}
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, answerBytes)); err != nil {
-		return failed(err) // a 2xx whose answer broke off may have come from something between us and the receiver
+		return failed(err) // a 2xx with a broken answer may have come from something between us and the receiver
 	}
 	return classify(response)
 }
 
-// request is signed anew for each attempt: receivers refuse a timestamp that is some minutes old.
+// request is signed for each attempt: receivers refuse a timestamp that is some minutes old.
 func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
 	if err := s.policy.CheckURL(e.URL); err != nil { // it may have been registered under another policy
 		return nil, err
@@ -141,21 +141,22 @@ func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now tim
 }
 
 func classify(response *http.Response) Result {
-	r := Result{Outcome: Refused, Status: response.StatusCode, Error: fmt.Sprintf("the receiver answered %d", response.StatusCode)}
+	status := response.StatusCode
+	r := Result{Outcome: Refused, Status: status, Error: fmt.Sprintf("the receiver answered %d", status)}
 	switch {
-	case response.StatusCode/100 == 2:
-		return Result{Outcome: Delivered, Status: response.StatusCode}
-	case response.StatusCode/100 == 3:
+	case status/100 == 2:
+		return Result{Outcome: Delivered, Status: status}
+	case status/100 == 3:
 		r.Error += "; redirects are not followed: register where it leads"
-	case response.StatusCode == http.StatusGone:
+	case status == http.StatusGone:
 		r.Outcome = Gone
-	case response.StatusCode == http.StatusTooManyRequests, response.StatusCode == http.StatusServiceUnavailable:
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		r.RetryAfter = retryAfter(response.Header.Get("Retry-After"))
 	}
 	return r
 }
 
-// retryAfter reads a number of seconds, at most pauseMax; the form with a date is left alone.
+// retryAfter parses a number of seconds, at most backoffMax; the form with a date is ignored.
 func retryAfter(text string) time.Duration {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
@@ -164,8 +165,8 @@ func retryAfter(text string) time.Duration {
 	return min(time.Duration(n)*time.Second, backoffMax)
 }
 
-// failed is the result of a delivery that got no answer. The URL is left out of its error: operators know it, and its query
-// may hold a token.
+// failed is the result of a delivery that got no answer. Its error leaves out the URL: operators know it, and its query
+// may contain a token.
 func failed(err error) Result {
 	var named *url.Error
 	if errors.As(err, &named) {
@@ -182,7 +183,7 @@ func failed(err error) Result {
 	return Result{Outcome: Failed, Error: sanitize(text)}
 }
 
-// clip makes a text that every log, terminal and column can hold.
+// sanitize makes a text safe for every log, terminal and column.
 func sanitize(text string) string {
 	if len(text) > maxErrorBytes {
 		text = text[:maxErrorBytes]
