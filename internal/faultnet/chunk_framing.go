@@ -1,7 +1,7 @@
 package faultnet
 
-// pieceFraming takes each piece that arrives for a whole message. HTTP/1.1 is like that as our clients use it: no
-// pipelining, and a small request and a small answer are each written at once. An answer that does come in two pieces loses
+// chunkFraming takes each chunk that arrives for a whole message. HTTP/1.1 is like that as our clients use it: no
+// pipelining, and a small request and a small answer are each written at once. An answer that comes in two chunks loses
 // the first one and the connection, which is a lost answer too.
 type chunkFraming struct{}
 

@@ -7,185 +7,202 @@ import (
 )
 
 const (
-	// pieceSize is how much is forwarded at once, in bytes.
+	// chunkSize is how much is forwarded at once, in bytes.
 	chunkSize = 64 << 10
-	// searchedSize is how much of a request is kept to be searched, in bytes.
+	// searchedSize is how much of a request is kept for searching, in bytes.
 	searchedSize = 1 << 20
 )
 
-// link is one client's connection and the one to the server behind it.
+// connection is one client's connection and the one to the server behind it.
 type connection struct {
 	faults            *faults
 	requests, replies framing
-	ctx               context.Context // ends with the link
+	ctx               context.Context // ends with the connection
 	cancel            context.CancelFunc
 
-	mu             sync.Mutex // protects the two below
-	client, server net.Conn   // server is nil until it is dialled
-	inFlight          []inFlightRequest // requests under way, oldest first
+	mu             sync.Mutex        // protects the two below
+	client, server net.Conn          // server is nil until it is dialled
+	inFlight       []inFlightRequest // unanswered requests, oldest first
 
-	watcher func(Exchange) bool // nil: messages pass in whatever pieces they come
+	watcher func(Exchange) bool // nil: messages are forwarded in any chunks
 
 	// Of the goroutine that forwards requests.
-	request []byte // what has come of the current one
+	request []byte // the current one so far
 	// Of the goroutine that forwards replies.
-	inReply bool   // in the middle of a reply
-	dropping bool   // and it is to be lost
-	answered  []byte // the request that it answers; nil unless watched
-	reply  []byte // what has come of it; only when watched
+	inReply  bool   // in the middle of a reply
+	dropping bool   // which is to be dropped
+	answered []byte // the request that it answers; nil unless watched
+	reply    []byte // the reply so far; only when watched
 }
 
-// underWay is a request that the server has not answered yet.
+// inFlightRequest is a request that the server has not answered yet.
 type inFlightRequest struct {
-	drop   bool   // whether the reply will be lost
+	drop    bool   // whether the reply will be dropped
 	request []byte // nil unless watched
 }
 
-func newConnection(client net.Conn, f *faults, framings func() (requests, replies framing), watcher func(Exchange) bool) *connection {
-	l := &connection{client: client, faults: f, watcher: watcher}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.requests, l.replies = framings()
-	return l
+func newConnection(client net.Conn, f *faults, framings framings, watcher func(Exchange) bool) *connection {
+	c := &connection{client: client, faults: f, watcher: watcher}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.requests, c.replies = framings()
+	return c
 }
 
-// end breaks both connections, which ends whoever reads from them or writes to them.
-func (l *connection) end() {
-	l.cancel()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.client.Close()
-	if l.server != nil {
-		_ = l.server.Close()
+// end closes both sides, which ends every read and write on them.
+func (c *connection) end() {
+	c.cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.client.Close()
+	if c.server != nil {
+		_ = c.server.Close()
 	}
 }
 
-// run forwards until the link ends.
-func (l *connection) run(target endpoint) {
-	defer l.end()
-	server, err := dial(l.ctx, target)
+// run forwards until the connection ends.
+func (c *connection) run(target endpoint) {
+	defer c.end()
+	server, err := dial(c.ctx, target)
 	if err != nil {
-		l.faults.awaitThaw(l.ctx) // nobody hears of it through a frozen network
+		c.faults.awaitThaw(c.ctx) // a frozen network hides this from the client
 		return
 	}
-	l.mu.Lock()
-	l.server = server
-	l.mu.Unlock()
-	if l.ctx.Err() != nil { // ended while it was dialling: the deferred end closes what came too late
+	c.mu.Lock()
+	c.server = server
+	c.mu.Unlock()
+	if c.ctx.Err() != nil { // ended while dialling: the deferred end closes the late side
 		return
 	}
 	var both sync.WaitGroup
-	both.Go(l.forwardRequests)
-	both.Go(l.forwardReplies)
+	both.Go(c.forwardRequests)
+	both.Go(c.forwardReplies)
 	both.Wait()
 }
 
-// forwardRequests leaves the way back open when the client has left: what it asked for still reaches the server, and the
-// server closes when it is done.
-func (l *connection) forwardRequests() {
-	piece := make([]byte, chunkSize)
+// forwardRequests keeps the other direction open when the client has closed: its requests still reach the server, which
+// closes when it is done.
+func (c *connection) forwardRequests() {
+	chunk := make([]byte, chunkSize)
 	for {
-		n, err := l.client.Read(piece)
-		if n > 0 && !l.forwardRequest(piece[:n]) {
-			l.end()
+		n, err := c.client.Read(chunk)
+		if n > 0 && !c.forwardRequest(chunk[:n]) {
+			c.end()
 			return
 		}
 		if err != nil {
-			l.flushRequests()
-			if !l.faults.awaitThaw(l.ctx) || closeWrite(l.server) != nil {
-				l.end()
+			c.flushRequests()
+			if !c.faults.awaitThaw(c.ctx) || closeWrite(c.server) != nil {
+				c.end()
 			}
 			return
 		}
 	}
 }
 
-func (l *connection) forwardRequest(piece []byte) bool {
-	if !l.faults.awaitThaw(l.ctx) {
+func (c *connection) forwardRequest(chunk []byte) bool {
+	if !c.faults.awaitThaw(c.ctx) {
 		return false
 	}
-	if l.watcher != nil {
-		return l.sendWatched(piece)
+	if c.watcher != nil {
+		return c.forwardWatched(chunk)
 	}
-	l.recordRequests(piece)
-	_, err := l.server.Write(piece)
+	c.recordRequests(chunk)
+	_, err := c.server.Write(chunk)
 	return err == nil
 }
 
-// note decides about the replies to the requests that end in this piece. The server has not seen them yet, so no reply
-// comes before its decision.
-func (l *connection) recordRequests(piece []byte) {
-	for len(piece) > 0 {
-		n, ended := l.requests.next(piece)
-		l.request = append(l.request, piece[:min(n, searchedSize-len(l.request))]...)
-		piece = piece[n:]
+// recordRequests decides about the replies to the requests that end in this chunk. The server has not seen them yet, so
+// no reply comes before its decision.
+func (c *connection) recordRequests(chunk []byte) {
+	for len(chunk) > 0 {
+		n, ended := c.requests.next(chunk)
+		c.request = append(c.request, chunk[:min(n, searchedSize-len(c.request))]...)
+		chunk = chunk[n:]
 		if !ended {
 			return
 		}
-		loses := l.faults.dropsReplyTo(l.request)
-		l.request = l.request[:0]
-		l.mu.Lock()
-		l.inFlight = append(l.inFlight, inFlightRequest{drop: loses})
-		l.mu.Unlock()
+		loses := c.faults.dropsReplyTo(c.request)
+		c.request = c.request[:0]
+		c.mu.Lock()
+		c.inFlight = append(c.inFlight, inFlightRequest{drop: loses})
+		c.mu.Unlock()
 	}
 }
 
-func (l *connection) forwardReplies() {
-	defer l.end()
-	piece := make([]byte, chunkSize)
+func (c *connection) forwardReplies() {
+	defer c.end()
+	chunk := make([]byte, chunkSize)
 	for {
-		n, err := l.server.Read(piece)
-		if n > 0 && !l.forwardReply(piece[:n]) {
+		n, err := c.server.Read(chunk)
+		if n > 0 && !c.forwardReply(chunk[:n]) {
 			return
 		}
 		if err != nil {
-			l.flushReplies()
-			l.faults.awaitThaw(l.ctx) // the news of a server's end can't get through a frozen network either
+			c.flushReplies()
+			c.faults.awaitThaw(c.ctx) // a server's end can't be seen through a frozen network either
 			return
 		}
 	}
 }
 
-// answer forwards replies, up to the one that is lost. It returns false when the link is to end.
-func (l *connection) forwardReply(piece []byte) bool {
-	if !l.faults.awaitDelay(l.ctx) || !l.faults.awaitThaw(l.ctx) {
+// forwardReply forwards replies, up to one that is dropped; a watched connection forwards whole ones, each after the
+// watcher has let it pass. It returns false when the connection is to end.
+func (c *connection) forwardReply(chunk []byte) bool {
+	if !c.faults.awaitDelay(c.ctx) || !c.faults.awaitThaw(c.ctx) {
 		return false
 	}
-	if l.watcher != nil {
-		return l.answerWatched(piece)
-	}
-	for len(piece) > 0 {
-		if !l.inReply {
-			l.inReply, l.dropping = true, l.dropsReply(piece[0])
+	for len(chunk) > 0 {
+		if !c.inReply {
+			c.inReply, c.dropping = true, c.dropsReply(chunk[0])
 		}
-		n, ended := l.replies.next(piece)
-		if !l.dropping {
-			if _, err := l.client.Write(piece[:n]); err != nil {
+		n, ended := c.replies.next(chunk)
+		part := chunk[:n]
+		chunk = chunk[n:]
+		if c.watcher != nil {
+			if c.reply = append(c.reply, part...); len(c.reply) > watchedSize {
 				return false
 			}
+			if !ended {
+				return true
+			}
+			part, c.reply = c.reply, nil
 		}
-		piece = piece[n:]
-		l.inReply = !ended
-		if ended && l.dropping {
-			l.faults.countLost()
+		c.inReply = !ended
+		if c.dropping && ended {
+			c.faults.countLost()
+			return false
+		}
+		if !c.dropping && !c.deliver(part) {
 			return false
 		}
 	}
 	return true
 }
 
-// loses decides about the reply that begins with this byte, and notes what it answers.
-func (l *connection) dropsReply(first byte) bool {
-	if !l.replies.counts(first) {
+// deliver sends (a part of) a reply to the client, if the watcher lets it pass.
+func (c *connection) deliver(reply []byte) bool {
+	answered := c.answered
+	c.answered = nil
+	if answered != nil && !c.watcher(Exchange{After, answered}) {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var oldest inFlightRequest
-	if len(l.inFlight) > 0 {
-		oldest, l.inFlight = l.inFlight[0], l.inFlight[1:]
+	_, err := c.client.Write(reply)
+	return err == nil
+}
+
+// dropsReply decides about the reply that begins with this byte, and records what it answers.
+func (c *connection) dropsReply(first byte) bool {
+	if !c.replies.counts(first) {
+		return false
 	}
-	l.answered = oldest.request
-	return oldest.drop || l.faults.dropsReply()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var oldest inFlightRequest
+	if len(c.inFlight) > 0 {
+		oldest, c.inFlight = c.inFlight[0], c.inFlight[1:]
+	}
+	c.answered = oldest.request
+	return oldest.drop || c.faults.dropsReply()
 }
 
 func closeWrite(conn net.Conn) error {

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// faults is what is wrong with the network at the moment. All links share it.
+// faults are the current faults of the network. All connections share them.
 type faults struct {
-	mu      sync.Mutex // protects the rest
-	delay   time.Duration
-	thawed  chan struct{} // closed unless frozen
-	dropNext int           // to lose, whatever they answer
-	dropAnswering []*expectedRequest    // to lose, by what they answer
-	lost    int
+	mu            sync.Mutex // protects the rest
+	delay         time.Duration
+	thawed        chan struct{}      // closed unless frozen
+	dropNext      int                // replies still to drop, whatever they answer
+	dropAnswering []*expectedRequest // replies still to drop, by the request they answer
+	lost          int                // replies dropped so far
 }
 
-// awaited are requests to come whose replies will be lost.
+// expectedRequest describes future requests whose replies will be dropped.
 type expectedRequest struct {
 	text []byte // in lower case
 	left int
@@ -90,7 +90,7 @@ func (f *faults) countLost() {
 	f.lost++
 }
 
-// pass waits while the network is frozen. It returns false when the context ended first.
+// awaitThaw waits while the network is frozen. It returns false when the context ended first.
 func (f *faults) awaitThaw(ctx context.Context) bool {
 	for {
 		f.mu.Lock()
@@ -105,7 +105,7 @@ func (f *faults) awaitThaw(ctx context.Context) bool {
 	}
 }
 
-// dawdle waits as long as the network is slow. It returns false when the context ended first.
+// awaitDelay waits for the delay of a slow network. It returns false when the context ended first.
 func (f *faults) awaitDelay(ctx context.Context) bool {
 	f.mu.Lock()
 	delay := f.delay
@@ -123,7 +123,7 @@ func (f *faults) awaitDelay(ctx context.Context) bool {
 	}
 }
 
-// losesAnswerTo reports whether the reply to this request will be lost, and counts it if so.
+// dropsReplyTo reports whether the reply to this request will be dropped, and counts it if so.
 func (f *faults) dropsReplyTo(request []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *faults) dropsReplyTo(request []byte) bool {
 	return true
 }
 
-// losesReply reports whether the reply that begins now will be lost whatever it answers, and counts it if so.
+// dropsReply reports whether the reply that begins now will be dropped whatever it answers, and counts it if so.
 func (f *faults) dropsReply() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

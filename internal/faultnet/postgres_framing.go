@@ -4,19 +4,19 @@ import "encoding/binary"
 
 const (
 	pgLength = 4 // bytes of a message's length, which counts itself
-	// The messages that the server answers with a ReadyForQuery each: a request ends with one of them.
+	// The messages that the server answers with one ReadyForQuery each: a request ends with one of them.
 	pgQuery, pgSync, pgFunctionCall = 'Q', 'S', 'F'
 	// pgReady ends a reply.
 	pgReady = 'Z'
 )
 
-// pgFraming reads one direction of the Postgres protocol, version 3. A request is what a client sends up to where it waits
-// for the server to be ready again; the first one is the greeting, which alone has no type byte.
+// pgFraming parses one direction of the Postgres protocol, version 3. A request is what a client sends up to where it
+// waits for the server to be ready again; the first one is the startup message, which alone has no type byte.
 type pgFraming struct {
 	ends    func(kind byte) bool
-	untyped bool   // the greeting is still to come
-	head    []byte // type and length of the current message, as far as they have come
-	body    int    // bytes of it that are still to come
+	untyped bool   // the startup message is still to come
+	head    []byte // type and length of the current message so far
+	body    int    // its bytes still to come
 }
 
 func pgFramings() (requests, replies framing) {
@@ -46,7 +46,7 @@ func (f *pgFraming) next(data []byte) (n int, ended bool) {
 	return n, false
 }
 
-// begun reports whether the head is complete, and then knows the size of the body.
+// begun reports whether the head is complete, and then sets the size of the body.
 func (f *pgFraming) begun() bool {
 	size := f.size()
 	if len(f.head) < size {

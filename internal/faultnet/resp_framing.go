@@ -2,16 +2,16 @@ package faultnet
 
 import "strconv"
 
-// respFraming reads RESP2 and RESP3. It keeps a count of the values that are still to come, not a tree of them.
+// respFraming parses RESP2 and RESP3. It keeps a count of the values that are still to come, not a tree of them.
 type respFraming struct {
 	missing int    // values until the message ends; 0 between messages
-	bulk    int    // bytes of a bulk string that are still to come, its line end included
-	line    []byte // the start of a value, as far as it has come
+	bulk    int    // bytes of a bulk string still to come, with its line end
+	line    []byte // the start of a value so far
 }
 
 func respFramings() (requests, replies framing) { return &respFraming{}, &respFraming{} }
 
-// counts leaves out what a RESP3 server sends by itself.
+// counts excludes RESP3 pushes, which a server sends without a request.
 func (f *respFraming) counts(first byte) bool { return first != '>' }
 
 func (f *respFraming) next(data []byte) (n int, ended bool) {
@@ -41,8 +41,8 @@ func (f *respFraming) next(data []byte) (n int, ended bool) {
 	return n, false
 }
 
-// value takes the line that begins a value. What is neither a bulk nor an aggregate ends with its line; so does a
-// command that somebody types by hand.
+// value handles the line that begins a value. A value that is neither a bulk nor an aggregate ends with its line; so
+// does a command typed by hand.
 func (f *respFraming) value(line []byte) {
 	size := 0
 	if digits := len(line) - 2; digits > 1 {
@@ -50,7 +50,7 @@ func (f *respFraming) value(line []byte) {
 	}
 	switch line[0] {
 	case '$', '=', '!':
-		if size < 0 { // RESP2's way to say "nothing"
+		if size < 0 { // RESP2's null
 			f.missing--
 			return
 		}

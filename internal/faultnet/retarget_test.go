@@ -14,7 +14,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// shop answers with its name and counts who asked.
+// httpServer answers with its name and counts requests.
 type httpServer struct {
 	*httptest.Server
 	requests atomic.Int64
@@ -34,9 +34,7 @@ func newHTTPServer(t *testing.T, name string) *httpServer {
 func ask(t *testing.T, client *http.Client, url string) (string, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(within(t, soon), http.MethodPost, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	response, err := client.Do(request)
 	if err != nil {
 		return "", err
@@ -56,15 +54,14 @@ func TestRetargetLeadsToAnotherServer(t *testing.T) {
 	if got, err := ask(t, client, url); got != "old" {
 		t.Fatalf("got %q, %v, want the first server", got, err)
 	}
-	if err := proxy.Retarget(other.URL); err != nil {
-		t.Fatal(err)
-	}
+	check(t, proxy.Retarget(other.URL))
 	testkit.Eventually(t, soon, "the other server's answer", func() bool { // the first may still see the broken connection
 		got, _ := ask(t, client, url)
 		return got == "other"
 	})
 	if old.requests.Load() != 1 || proxy.URL() != url {
-		t.Errorf("the first server was asked %d times, want once; the URL is %s, want %s", old.requests.Load(), proxy.URL(), url)
+		t.Errorf("the first server was asked %d times, want once; the URL is %s, want %s",
+			old.requests.Load(), proxy.URL(), url)
 	}
 	if err := proxy.Retarget("ftp://h"); err == nil {
 		t.Error("a proxy went before a server of an unknown kind")
@@ -75,9 +72,7 @@ func TestALostAnswerOfHTTPWasExecuted(t *testing.T) {
 	t.Parallel()
 	s := newHTTPServer(t, "done")
 	proxy, err := faultnet.Listen(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	proxy.DropReplies(1)

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// endpoint is where a server listens.
+// endpoint is the address of a listener.
 type endpoint struct{ network, address string }
 
-// service is the server that a URL names, and how to name the proxy instead.
+// service is the server that a URL names, and how to put the proxy in its place.
 type service struct {
 	target  endpoint
-	socket  string // file name of the proxy's socket; empty for TCP
-	through func(proxy endpoint) string
-	framing func() (requests, replies framing)
+	socket  string                      // file name of the proxy's socket; empty for TCP
+	through func(proxy endpoint) string // the URL that leads through the proxy
+	framing framings
 }
 
-// parseService reads a URL of the form that REDIS_URL or DATABASE_URL takes.
+// parseService parses a URL of the form that REDIS_URL or DATABASE_URL takes.
 func parseService(text string) (service, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return service{}, fmt.Errorf("faultnet: not a URL") // the text may hold a password
+		return service{}, fmt.Errorf("faultnet: not a URL") // the text may contain a password
 	}
 	switch u.Scheme {
 	case "unix":
@@ -54,9 +54,9 @@ func redisTCPService(u *url.URL) service { return tcpService(u, "6379", respFram
 
 func httpService(u *url.URL) service { return tcpService(u, "80", chunkFramings) }
 
-func tcpService(u *url.URL, port string, framings func() (requests, replies framing)) service {
+func tcpService(u *url.URL, port string, framing framings) service {
 	return service{
-		target: endpoint{"tcp", hostPort(u, port)}, framing: framings,
+		target: endpoint{"tcp", hostPort(u, port)}, framing: framing,
 		through: func(proxy endpoint) string {
 			changed := *u
 			changed.Host = proxy.address
@@ -65,7 +65,7 @@ func tcpService(u *url.URL, port string, framings func() (requests, replies fram
 	}
 }
 
-// postgres reads both forms: a host in the authority, or a directory with a socket in the query.
+// postgresService accepts both forms: a host in the authority, or a directory with a socket in the query.
 func postgresService(u *url.URL) service {
 	s := service{target: endpoint{"tcp", hostPort(u, "5432")}, framing: pgFramings}
 	query := u.Query()
@@ -74,12 +74,12 @@ func postgresService(u *url.URL) service {
 		if port == "" {
 			port = "5432"
 		}
-		s.socket = ".s.PGSQL." + port // clients make up the name from the port
+		s.socket = ".s.PGSQL." + port // clients derive the name from the port
 		s.target = endpoint{"unix", filepath.Join(dir, s.socket)}
 	}
 	s.through = func(proxy endpoint) string {
 		changed := *u
-		query.Set("sslmode", "disable") // through TLS no reply could be told from another
+		query.Set("sslmode", "disable") // in TLS replies can't be told apart
 		if proxy.network == "unix" {
 			query.Set("host", filepath.Dir(proxy.address))
 		} else {

@@ -13,8 +13,14 @@ func TestURLsLeadToTheServerAndThroughTheProxy(t *testing.T) {
 		proxy   endpoint
 		through string
 	}{
-		{"unix:///run/r/redis.sock?db=2", endpoint{"unix", "/run/r/redis.sock"}, endpoint{"unix", "/p/redis.sock"}, "unix:///p/redis.sock?db=2"},
-		{"redis://me:secret@h:6380/3", endpoint{"tcp", "h:6380"}, endpoint{"tcp", "127.0.0.1:7"}, "redis://me:secret@127.0.0.1:7/3"},
+		{
+			"unix:///run/r/redis.sock?db=2", endpoint{"unix", "/run/r/redis.sock"},
+			endpoint{"unix", "/p/redis.sock"}, "unix:///p/redis.sock?db=2",
+		},
+		{
+			"redis://me:secret@h:6380/3", endpoint{"tcp", "h:6380"},
+			endpoint{"tcp", "127.0.0.1:7"}, "redis://me:secret@127.0.0.1:7/3",
+		},
 		{"redis://h", endpoint{"tcp", "h:6379"}, endpoint{"tcp", "127.0.0.1:7"}, "redis://127.0.0.1:7"},
 		{
 			"postgres://me@/shop?host=/run/pg&port=5544", endpoint{"unix", "/run/pg/.s.PGSQL.5544"},
@@ -46,12 +52,14 @@ func TestURLsLeadToTheServerAndThroughTheProxy(t *testing.T) {
 
 func TestURLsThatNoProxyCanServe(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "https://h", "rediss://me:secret@h", "redis+sentinel://h/m", "redis://me:secret@h:port"} {
+	for _, text := range []string{
+		"", "https://h", "rediss://me:secret@h", "redis+sentinel://h/m", "redis://me:secret@h:port",
+	} {
 		_, err := parseService(text)
 		if err == nil {
 			t.Errorf("%q: no error", text)
 		} else if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the error tells the password: %v", text, err)
+			t.Errorf("%q: the error contains the password: %v", text, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// watched lets everything pass but one moment of a request that contains a text.
+// watched lets everything pass except one moment of a request that contains a text.
 func watched(p *faultnet.Proxy, moment faultnet.Moment, text string) (seen func() []string) {
 	var mu sync.Mutex // protects the list
 	var moments []string
@@ -31,8 +31,8 @@ func watched(p *faultnet.Proxy, moment faultnet.Moment, text string) (seen func(
 	}
 }
 
-// Of three commands that are sent at once the first is answered; the second is held back, before the server or after it;
-// the third was asked for after the second.
+// Of three commands that are sent at once the first is answered; the second is held back, before the server or after
+// it; the third was asked for after the second.
 func TestAWatchedRequestIsStoppedExactly(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestAWatchedRequestIsStoppedExactly(t *testing.T) {
 	}
 }
 
-// The server's answer is whole when the watcher hears of it: a statement that is its own transaction is committed.
+// The server's reply is complete when the watcher is called: a statement that is its own transaction is committed.
 func TestAWatchedStatement(t *testing.T) {
 	t.Parallel()
 	for moment, rows := range map[faultnet.Moment]int{faultnet.Before: 0, faultnet.After: 1} {
@@ -79,9 +79,7 @@ func TestAWatchedStatement(t *testing.T) {
 			watched(proxy, moment, "the one")
 			ctx := within(t, soon)
 			direct := connect(t, url)
-			if _, err := direct.Exec(ctx, "create table notes (text text)"); err != nil {
-				t.Fatal(err)
-			}
+			check(t, errOf(direct.Exec(ctx, "create table notes (text text)")))
 			through := connect(t, proxy.URL())
 			if _, err := through.Exec(ctx, "insert into notes values ($1)", "the one"); err == nil {
 				t.Error("got an answer, want none")
@@ -94,7 +92,7 @@ func TestAWatchedStatement(t *testing.T) {
 	}
 }
 
-// A watcher that lets everything pass changes nothing, whatever pieces messages come in.
+// A watcher that lets everything pass changes nothing, in whatever chunks messages come.
 func TestAWatcherChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
@@ -109,20 +107,12 @@ func TestAWatcherChangesNothing(t *testing.T) {
 		return true
 	})
 	ctx := within(t, soon)
-	big := bytes.Repeat([]byte("0123456789\r\n"), 300_000)
-	if err := p.through.Set(ctx, p.key, big, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := p.through.Get(ctx, p.key).Bytes(); err != nil || !bytes.Equal(got, big) {
-		t.Fatalf("got %d bytes, %v, want the %d that were set", len(got), err, len(big))
-	}
+	p.echoBig(t)
 	pipe := p.through.Pipeline()
 	for range 100 {
 		pipe.Incr(ctx, p.key+":n")
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errOf(pipe.Exec(ctx)))
 	mu.Lock()
 	defer mu.Unlock()
 	if got := fmt.Sprint(calls); got != "map[after:102 before:102]" {
