@@ -9,19 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Limits of every connection to Redis. A call has its own, shorter deadline; these catch a server that hangs.
+// Limits of every connection to Redis. Each call has its own, shorter deadline; these are for a server that hangs.
 const (
 	redisDialTimeout  = 2 * time.Second
 	redisWriteTimeout = 2 * time.Second
 	redisReadTimeout  = 3 * time.Second
 	redisPoolTimeout  = time.Second // waiting for a free connection
-	redisPoolSize     = 32          // one process' commands at once; batching keeps most idle
+	redisPoolSize     = 32          // one process' commands at once; batching leaves most idle
 )
 
 var errRedisForm = errors.New("not a URL of the form redis://host:port/db, rediss://…, unix:///path?db=0, " +
 	"redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port")
 
-// RedisOptions reads REDIS_URL. Its error never repeats the text, which may hold a password.
+// RedisOptions parses REDIS_URL. Its error never repeats the text, which may contain a password.
 func RedisOptions(text string) (*redis.UniversalOptions, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
 	if !ok {
@@ -42,12 +42,10 @@ func singleOptions(text string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, errRedisForm
 	}
-	opts := limits()
-	opts.Addrs, opts.DB, opts.Username, opts.Password, opts.TLSConfig = []string{one.Addr}, one.DB, one.Username, one.Password, one.TLSConfig
-	return opts, nil
+	return limited(one, one.Addr), nil
 }
 
-// manyOptions reads a list of hosts; the rest of the URL is that of a single server.
+// manyOptions parses a list of hosts; the rest of the URL is that of a single server.
 func manyOptions(base, form, rest string) (*redis.UniversalOptions, error) {
 	authority, path, _ := strings.Cut(rest, "/")
 	userinfo, hosts := "", authority
@@ -60,8 +58,7 @@ func manyOptions(base, form, rest string) (*redis.UniversalOptions, error) {
 	if err != nil || addrs[0] == "" {
 		return nil, errRedisForm
 	}
-	opts := limits()
-	opts.Addrs, opts.DB, opts.Username, opts.Password, opts.TLSConfig = addrs, first.DB, first.Username, first.Password, first.TLSConfig
+	opts := limited(first, addrs...)
 	if form == "cluster" {
 		opts.IsClusterMode = true
 		return opts, nil
@@ -72,11 +69,14 @@ func manyOptions(base, form, rest string) (*redis.UniversalOptions, error) {
 	return opts, nil
 }
 
-// limits are those of every client. Retries are ours: a script is repeated with the same order ids, and a blocking read
-// never, because its lost reply has already moved entries to us.
-func limits() *redis.UniversalOptions {
+// limited returns the options of the servers at addrs, with a URL's credentials and the limits of every client. We
+// retry ourselves: a script is repeated with the same order ids, and a blocking read never, because its lost reply has
+// already moved entries to us.
+func limited(u *redis.Options, addrs ...string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		MaxRetries: -1, DialerRetries: 1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout, WriteTimeout: redisWriteTimeout,
-		PoolSize: redisPoolSize, PoolTimeout: redisPoolTimeout, ContextTimeoutEnabled: true,
+		Addrs: addrs, DB: u.DB, Username: u.Username, Password: u.Password, TLSConfig: u.TLSConfig,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout,
+		WriteTimeout: redisWriteTimeout, PoolSize: redisPoolSize, PoolTimeout: redisPoolTimeout,
+		ContextTimeoutEnabled: true,
 	}
 }

@@ -26,7 +26,7 @@ func TestWebhookSecrets(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "PAYMENT_WEBHOOK_SECRET") {
 			t.Errorf("%q: got %v, want it refused by name", text, err)
 		} else if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "MfKQ9r8") {
-			t.Errorf("the error tells a secret: %v", err)
+			t.Errorf("the error contains a secret: %v", err)
 		}
 	}
 }
