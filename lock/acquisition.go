@@ -124,9 +124,9 @@ func (a *acquisition) tryOnce(ctx context.Context) (grant, error) {
 	return grant{fence: got.Fence, sent: sent}, err
 }
 
-// request tries once. A call that is cut off may still run, even after the one that withdraws it; then nobody would own
-// the lock until its lease ends. So when the context ends, request still waits for the reply, for two seconds at most
-// (with a Redis client that ends calls at their deadlines).
+// request tries once. A call that is cut off may still run, even after the one that withdraws it; then the lock would
+// have no owner until its lease ends. So when the context ends, request still waits for the reply, for two seconds at
+// most (with a Redis client that ends calls at their deadlines).
 func (a *acquisition) request(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
 	deadline, has := ctx.Deadline()
 	if !has || a.strict || time.Until(deadline) >= cleanupTimeout {

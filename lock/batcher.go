@@ -69,7 +69,7 @@ func (b *batcher) EvalSha(ctx context.Context, sha string, keys []string, args .
 	if len(keys) > 0 {
 		call.cmd.SetFirstKeyPos(3)
 	}
-	if b.admit(call) {
+	if b.start(call) {
 		b.send([]*pendingCall{call})
 		return call.cmd
 	}
@@ -85,8 +85,8 @@ func (b *batcher) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return call.cmd
 }
 
-// admit reports whether the call may be sent at once; otherwise it is pending.
-func (b *batcher) admit(call *pendingCall) bool {
+// start reports whether the call may be sent at once; otherwise it is pending.
+func (b *batcher) start(call *pendingCall) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.inFlight < b.maxInFlight() {
@@ -185,8 +185,8 @@ func (b *batcher) send(batch []*pendingCall) {
 	answered, outcome = err == nil || serverAnswered(err), turn{}
 }
 
-// sendPipeline sends several calls in one round trip that lasts as long as the own call has time, whatever becomes of
-// that call's context: no call ends because another one does.
+// sendPipeline sends several calls in one round trip that lasts as long as the own call has time, even when that call's
+// context ends sooner: no call ends because another one does.
 func (b *batcher) sendPipeline(own *pendingCall, others []*pendingCall) {
 	ctx := context.WithoutCancel(own.ctx)
 	if deadline, has := own.ctx.Deadline(); has {

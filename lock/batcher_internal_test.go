@@ -18,7 +18,7 @@ func TestAllWhoAreLateGoAtOnce(t *testing.T) {
 	calls := make([]pendingCall, crowd)
 	for i := range calls {
 		calls[i].ctx = t.Context()
-		if g.admit(&calls[i]) {
+		if g.start(&calls[i]) {
 			t.Fatal("a call was sent at once")
 		}
 		calls[i].arrived = time.Now().Add(-maxTurnWait)

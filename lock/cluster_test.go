@@ -249,7 +249,7 @@ func TestBatchesOnACluster(t *testing.T) {
 	}
 	for _, key := range several {
 		if f.rdb.Exists(f.ctx, key).Val() != 0 {
-			t.Errorf("%s was taken all the same", key)
+			t.Errorf("%s was taken nevertheless", key)
 		}
 	}
 }

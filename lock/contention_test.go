@@ -33,8 +33,8 @@ func TestACrowdIsNoHeavierThanOne(t *testing.T) {
 		f.ctx = ctx
 		clients := []*lock.Client{f.client(), f.client()}
 		for _, l := range clients { // each subscribes
-			h := must[lock.Hold](t)(l.Mutex(f.key("ear")).Lock(ctx))
-			if _, err := l.Mutex(f.key("ear")).Lock(ctx, lock.Wait(time.Millisecond)); err == nil {
+			h := must[lock.Hold](t)(l.Mutex(f.key("subscription")).Lock(ctx))
+			if _, err := l.Mutex(f.key("subscription")).Lock(ctx, lock.Wait(time.Millisecond)); err == nil {
 				t.Fatal("no wait")
 			}
 			f.unlock(h)

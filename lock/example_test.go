@@ -20,7 +20,7 @@ import (
 // openStage starts a server; end stops it.
 func openStage() (ctx context.Context, rdb *redis.Client, end func()) {
 	ctx = context.Background()
-	server, err := localservers.StartRedis(ctx, localservers.RedisOptions{Config: []string{"appendonly no"}})
+	server, err := localservers.StartRedis(ctx, "appendonly no")
 	if err != nil {
 		fmt.Println("the examples need a Redis:", err)
 		os.Exit(1)

@@ -15,7 +15,8 @@ const (
 )
 
 // Semaphore lets at most n permits be held at once. A permit is leased, by the clock of the server, and renewed while
-// it is held: those of a process that dies become free again. Waiters are served in order, whatever number they want.
+// it is held: those of a process that dies become free again. Waiters are served in order, those that want many permits
+// too.
 //
 // n is not stored: every caller passes it, and all should pass the same. While they differ, no caller gets a permit
 // beyond its own n.

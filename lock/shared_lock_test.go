@@ -181,7 +181,7 @@ func TestALatchOpensWhenAllHaveArrived(t *testing.T) {
 	const parties, waiters = 5, 8
 	l := f.client().CountDownLatch(f.key("a"), parties, time.Minute)
 	if n := must[int64](t)(l.Missing(f.ctx)); n != parties || f.rdb.Exists(f.ctx, f.key("a")).Val() != 0 {
-		t.Errorf("%d are missing of a latch that nobody used, or it was made by looking", n)
+		t.Errorf("%d are missing of an unused latch, or Missing created it", n)
 	}
 	done := make(chan error, waiters)
 	for range waiters {

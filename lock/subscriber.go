@@ -14,8 +14,8 @@ import (
 const (
 	// subscribeTimeout bounds the first subscription. When it fails, the waiter polls.
 	subscribeTimeout = time.Second
-	// pingEvery is the interval of pings on a subscription. One that stays silent for twice as long is replaced;
-	// waiters poll meanwhile.
+	// pingEvery is the interval of pings on a subscription. One that stays silent for twice as long is replaced; until
+	// then waiters poll.
 	pingEvery = 3 * time.Second
 	// resubscribeBackoff is the time between two attempts to subscribe again.
 	resubscribeBackoff = 100 * time.Millisecond

@@ -14,7 +14,7 @@ type faults struct {
 	mu            sync.Mutex // protects the rest
 	delay         time.Duration
 	thawed        chan struct{}      // closed unless frozen
-	dropNext      int                // replies still to drop, whatever they answer
+	dropNext      int                // replies still to drop, of any request
 	dropAnswering []*expectedRequest // replies still to drop, by the request they answer
 	lost          int                // replies dropped so far
 }
@@ -141,7 +141,7 @@ func (f *faults) dropsReplyTo(request []byte) bool {
 	return true
 }
 
-// dropsReply reports whether the reply that begins now will be dropped whatever it answers, and counts it if so.
+// dropsReply reports whether the next reply will be dropped without regard to its request, and counts it if so.
 func (f *faults) dropsReply() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

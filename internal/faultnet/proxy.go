@@ -137,7 +137,7 @@ func (p *Proxy) DropReplies(n int) { p.faults.dropReplies(n) }
 func (p *Proxy) DropReplyTo(text string, n int) { p.faults.dropReplyTo(text, n) }
 
 // KeepReplies cancels the rest of DropReplies and DropReplyTo, but not for requests that were already sent: the reply
-// to a marked one is dropped all the same.
+// to a marked one is still dropped.
 func (p *Proxy) KeepReplies() { p.faults.cancelDrops() }
 
 // Lost returns how many replies were dropped so far.

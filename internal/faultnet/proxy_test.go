@@ -291,10 +291,10 @@ func TestPostgresCommitsWhatNobodyHearsOf(t *testing.T) {
 	direct := connect(t, url)
 	check(t, errOf(direct.Exec(ctx, "create table notes (text text)")))
 	through := connect(t, proxy.URL())
-	for _, text := range []string{"heard", "unheard"} {
-		proxy.DropReplyTo("unheard", 1)
+	for _, text := range []string{"received", "lost"} {
+		proxy.DropReplyTo("lost", 1)
 		_, err := through.Exec(ctx, "insert into notes values ($1)", text)
-		if heard := text == "heard"; heard != (err == nil) {
+		if received := text == "received"; received != (err == nil) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -334,6 +334,6 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	proxy := listen(t, "unix:///nowhere/redis.sock")
 	if err := testkit.Client(t, proxy.URL()).Ping(within(t, soon)).Err(); err == nil {
-		t.Error("got an answer from nobody")
+		t.Error("got an answer without a server")
 	}
 }

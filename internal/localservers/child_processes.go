@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// childrenOf lists the direct children of a process: all that Postgres ever has.
+// childrenOf lists the direct children of a process: Postgres has no others.
 func childrenOf(parent int) ([]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -27,7 +27,7 @@ func childrenOf(parent int) ([]int, error) {
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended since the listing
+			continue // it has exited since the listing
 		}
 		if _, ppid, ok := parseStat(stat); ok && ppid == parent {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -40,7 +40,7 @@ func childrenOf(parent int) ([]int, error) {
 	return children, nil
 }
 
-// parseStat reads the state and the parent from /proc/PID/stat: `PID (command) state parent …`. The command may hold
+// parseStat reads the state and the parent from /proc/PID/stat: `PID (command) state parent …`. The command may contain
 // spaces and parentheses, so the last one counts.
 func parseStat(stat []byte) (state string, ppid int, ok bool) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
@@ -76,8 +76,8 @@ func signalChild(pid int, s syscall.Signal) error {
 	return nil
 }
 
-// awaitEnd waits until none of the processes runs any more. They aren't our children, so there is nothing to reap and no
-// event to wait for.
+// awaitExit waits until none of the processes runs any more. They are not our children, so there is nothing to reap and
+// no event to wait for.
 func awaitExit(pids []int, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	for _, pid := range pids {
@@ -91,7 +91,7 @@ func awaitExit(pids []int, limit time.Duration) error {
 	return nil
 }
 
-// isAlive does not count a zombie: it has let go of everything, and how soon its new parent reaps it is not up to us.
+// isAlive does not count a zombie: it has released everything, and when its new parent reaps it is not up to us.
 func isAlive(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false

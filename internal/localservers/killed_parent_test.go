@@ -19,7 +19,8 @@ import (
 // roleEnv makes the test binary play a role instead of running tests, so that a test can kill it.
 const roleEnv = "SLUICE_TEST_ROLE"
 
-// playRole starts servers, says where, and waits to be killed. It ends by itself when its stdin does: with the test.
+// playRole starts servers, prints their directory, and waits to be killed. It exits when its stdin ends, and so with
+// the test.
 func playRole(role string) int {
 	d, err := openSandbox()
 	if err != nil {
@@ -76,7 +77,7 @@ func (c *child) awaitReady(t *testing.T) {
 	}
 }
 
-// kill ends the child as nothing can prepare for.
+// kill ends the child without warning.
 func (c *child) kill(t *testing.T) {
 	t.Helper()
 	check(t, c.cmd.Process.Kill())
@@ -101,7 +102,7 @@ func TestNothingOutlivesAKilledParent(t *testing.T) {
 			c.awaitReady(t)
 			before, err := processesUnder(c.dir)
 			check(t, err)
-			if len(before) < 4 { // Redis, Postgres, the worker, the guardian, and Postgres' own
+			if len(before) < 4 { // Redis, Postgres, the worker, the supervisor, and Postgres' own
 				t.Fatalf("the child runs only %v", before)
 			}
 			c.kill(t)
@@ -110,7 +111,7 @@ func TestNothingOutlivesAKilledParent(t *testing.T) {
 	}
 }
 
-// Somebody who tidies /tmp up, a person or a nightly job, must not make immortals of the servers.
+// When /tmp is cleaned up, by a user or a nightly job, the servers must still end.
 func TestNothingOutlivesAKilledParentWithoutItsDirectory(t *testing.T) {
 	t.Parallel()
 	needBoth(t)
@@ -121,7 +122,7 @@ func TestNothingOutlivesAKilledParentWithoutItsDirectory(t *testing.T) {
 	awaitNothing(t, c.dir)
 }
 
-// Whenever the parent is killed (before initdb, within it, while a server starts) nothing is left.
+// Whenever the parent is killed (before initdb, during it, while a server starts) nothing is left.
 func TestNothingOutlivesAParentKilledWhileStarting(t *testing.T) {
 	t.Parallel()
 	needBoth(t)
@@ -131,7 +132,7 @@ func TestNothingOutlivesAParentKilledWhileStarting(t *testing.T) {
 	for range 6 {
 		delay := time.Duration(random.IntN(1000)) * time.Millisecond
 		c := startChild(t, "run")
-		time.Sleep(delay) // not to wait for something: the moment is the test's input
+		time.Sleep(delay) // not a wait for something: the moment is the test's input
 		c.kill(t)
 		awaitNothing(t, c.dir)
 	}
@@ -159,7 +160,7 @@ func processesUnder(dir string) ([]string, error) {
 	for _, path := range lines {
 		raw, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended since the listing
+			continue // it has exited since the listing
 		}
 		cwd, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
 		line := strings.ReplaceAll(string(raw), "\x00", " ")
@@ -181,7 +182,8 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	nobody := account{stepDown: true, uid: 65534, gid: 65534}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run=^Test(.*KeepsEvery.*|Two.*|NothingOutlivesAKilledParent|Paused.*|Install.*)$", "-test.count=1")
+	const tests = "^Test(.*KeepsEvery.*|Two.*|NothingOutlivesAKilledParent|Paused.*|Install.*)$"
+	cmd := exec.CommandContext(ctx, binary, "-test.run="+tests, "-test.count=1")
 	cmd.Dir = "/tmp"
 	cmd.Env = append(os.Environ(), "HOME=/tmp", "TMPDIR=/tmp")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: nobody.attributes().Credential}

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain also serves as the program that tests start in order to kill it: see child_test.go.
+// TestMain is also the program that tests start in order to kill it: see killed_parent_test.go.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(playRole(role))
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testLimit bounds what a test does with servers: much more than it takes, so that only a hang reaches it.
+// testLimit bounds what a test does with servers: far more than it takes, so that only a hang reaches it.
 const testLimit = time.Minute
 
 func limited(t *testing.T) context.Context {
@@ -42,7 +42,7 @@ func must[T any](t *testing.T, server T, err error) T {
 
 func newRedis(t *testing.T, config ...string) *Redis {
 	t.Helper()
-	r, err := StartRedis(limited(t), RedisOptions{Config: config})
+	r, err := StartRedis(limited(t), config...)
 	must(t, r, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	return r
@@ -50,7 +50,7 @@ func newRedis(t *testing.T, config ...string) *Redis {
 
 func newPostgres(t *testing.T, config ...string) *Postgres {
 	t.Helper()
-	p, err := StartPostgres(limited(t), PostgresOptions{Config: config})
+	p, err := StartPostgres(limited(t), config...)
 	must(t, p, err)
 	t.Cleanup(func() { check(t, p.Close()) })
 	return p
@@ -74,7 +74,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// publicDir is like t.TempDir, but other accounts can reach it.
+// publicDir is like t.TempDir, but accessible to other accounts.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sluicetest-")
@@ -84,7 +84,7 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
-// skipUnsupported is for what a system does not offer.
+// skipUnsupported skips a test of a feature that this system does not have.
 func skipUnsupported(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -27,7 +27,8 @@ func TestRedisIsDurableAndPrivate(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, newRedis(t))
 	want := map[string]string{
-		"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction", "port": "0", "daemonize": "no",
+		"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction", "port": "0",
+		"daemonize": "no",
 	}
 	for name, value := range want {
 		got, err := client.ConfigGet(limited(t), name).Result()
@@ -85,7 +86,7 @@ func TestRedisStopsInOrderAndRestarts(t *testing.T) {
 		t.Errorf("got %q, want %q", got, "v")
 	}
 	if !strings.Contains(r.Log(), "Redis is now ready to exit") && !strings.Contains(r.Log(), "ready to exit, bye bye") {
-		t.Errorf("the log does not tell of an orderly stop:\n%s", r.Log())
+		t.Errorf("the log shows no orderly stop:\n%s", r.Log())
 	}
 }
 
@@ -112,7 +113,7 @@ func TestPausedRedisAnswersNothingUntilResumed(t *testing.T) {
 func TestRedisThatCannotStartSaysWhy(t *testing.T) {
 	t.Parallel()
 	before := time.Now()
-	r, err := StartRedis(limited(t), RedisOptions{Config: []string{"no-such-setting 1"}})
+	r, err := StartRedis(limited(t), "no-such-setting 1")
 	if err == nil {
 		check(t, r.Close())
 		t.Fatal("started with a setting that doesn't exist")
@@ -128,14 +129,14 @@ func TestRedisThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// A server that never answers, and one that isn't there: not parallel, because they change the environment.
+// A server that never answers. Not parallel: it changes the environment.
 func TestRedisStartIsBounded(t *testing.T) {
 	fake := filepath.Join(publicDir(t), "redis-server")
 	check(t, os.WriteFile(fake, []byte("#!/bin/sh\necho thinking\nexec sleep 600\n"), 0o755))
 	t.Setenv(redisServerEnv, fake)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for it to say something, on a busy machine too
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // enough for its first line, also on a busy machine
 	defer cancel()
-	_, err := StartRedis(ctx, RedisOptions{})
+	_, err := StartRedis(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "thinking") {
 		t.Errorf("got %v, want a deadline and the log", err)
 	}

@@ -36,7 +36,7 @@ func TestAReplicaFollowsItsPrimaryOverRestarts(t *testing.T) {
 	second := newReplica(t, primary)
 	copies := clientOf(t, replica)
 	if got := copies.Get(limited(t), "before").Val(); got != "1" {
-		t.Errorf("a replica that is said to be in step holds %q, want 1", got)
+		t.Errorf("a replica that is said to be in sync holds %q, want 1", got)
 	}
 	check(t, client.Set(limited(t), "after", "2", 0).Err())
 	if got := client.Wait(limited(t), 2, testLimit).Val(); got != 2 {
@@ -48,7 +48,7 @@ func TestAReplicaFollowsItsPrimaryOverRestarts(t *testing.T) {
 
 	check(t, second.Close())
 	check(t, primary.Kill())
-	check(t, replica.Restart(limited(t))) // its primary is away, and it comes up all the same
+	check(t, replica.Restart(limited(t))) // without its primary it starts as well
 	check(t, primary.Restart(limited(t)))
 	check(t, client.Set(limited(t), "later", "3", 0).Err())
 	holds(t, copies, "later", "3")
@@ -64,7 +64,7 @@ func TestAReplicaIsPromotedAndFollowed(t *testing.T) {
 	check(t, primary.Kill())
 	check(t, replica.Promote(limited(t)))
 	check(t, promoted.Set(limited(t), "k", "2", 0).Err())
-	check(t, replica.Restart(limited(t))) // still a server of its own
+	check(t, replica.Restart(limited(t))) // still a primary
 	check(t, promoted.Incr(limited(t), "k").Err())
 
 	check(t, primary.Restart(limited(t)))
@@ -99,7 +99,7 @@ func TestDataIsRestored(t *testing.T) {
 	}
 }
 
-// TestFilesAreLimited: a write fails, the server lives on, and nothing is lost.
+// TestFilesAreLimited: a write fails, the server lives on, and no data is lost.
 func TestFilesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := newRedis(t, "appendfsync everysec")

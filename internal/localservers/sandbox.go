@@ -19,23 +19,22 @@ var supervisorScript string
 // maxSocketPath is what every system's sockaddr_un takes, less its NUL: Linux has 108 bytes, macOS 104.
 const maxSocketPath = 103
 
-// longestSocket is the longest path of a socket below a den.
+// longestSocket is the longest path of a socket inside a sandbox.
 const longestSocket = "/postgres/.s.PGSQL.5432"
 
-// closeLimit bounds how long a den takes to close: the guardian's two waits of 10 s each, and some slack.
+// closeLimit bounds how long a sandbox takes to close: the supervisor's two waits of 10 s each, and some slack.
 const closeLimit = 25 * time.Second
 
-// den is a directory in which private servers live, and the guardian process that ends them and removes the directory
-// once this process has closed the den or has died, however it died.
+// sandbox is a directory in which private servers live, with the supervisor process that ends them and removes the
+// directory once this process has closed the sandbox or has died, in whatever way.
 //
-// It does not survive what also kills the guardian (a machine going down, SIGKILL to every process): then the directory
-// stays behind.
+// The directory stays behind when the supervisor is killed as well (the machine goes down, SIGKILL to every process).
 type sandbox struct {
-	dir      string
+	dir        string
 	supervisor *exec.Cmd
 
 	mu       sync.Mutex // protects the rest
-	lifeline *os.File   // the write end of the guardian's stdin, nil once closed; nobody else may hold it
+	lifeline *os.File   // the write end of the supervisor's stdin, nil once closed; no other process may have it
 	names    map[string]int
 	programs []*RunningProgram
 }
@@ -45,15 +44,15 @@ func openSandbox() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &sandbox{dir: dir, names: map[string]int{}}
-	if err := d.startSupervisor(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the guardian of %s: %w", dir, err), os.RemoveAll(dir))
+	s := &sandbox{dir: dir, names: map[string]int{}}
+	if err := s.startSupervisor(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the supervisor of %s: %w", dir, err), os.RemoveAll(dir))
 	}
-	return d, nil
+	return s, nil
 }
 
-// makeDenDir prefers /tmp to TMPDIR: a user's TMPDIR may be too long for a socket path, or closed to the account that the
-// servers run under.
+// makeSandboxDir prefers /tmp to TMPDIR: a user's TMPDIR may be too long for a socket path, or inaccessible to the
+// servers' account.
 func makeSandboxDir() (string, error) {
 	dir, err := os.MkdirTemp("/tmp", "sluice-")
 	if err != nil {
@@ -63,7 +62,8 @@ func makeSandboxDir() (string, error) {
 		return "", fmt.Errorf("make a directory for private servers: %w", err)
 	}
 	if len(dir)+len(longestSocket) > maxSocketPath {
-		return "", errors.Join(fmt.Errorf("%s is too long for a unix socket below it; make /tmp writable", dir), os.Remove(dir))
+		err := fmt.Errorf("%s is too long for a unix socket below it; make /tmp writable", dir)
+		return "", errors.Join(err, os.Remove(dir))
 	}
 	if err := openMarker(dir); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
@@ -71,8 +71,8 @@ func makeSandboxDir() (string, error) {
 	return dir, nil
 }
 
-// openMarker creates the file that says "this den is open", and lets the servers' account pass through the directory (but
-// not list it) to what it owns below.
+// openMarker creates the file that marks the sandbox as open, and lets the servers' account pass through the directory
+// (but not list it) to what it owns inside.
 func openMarker(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "open"), nil, 0o600); err != nil {
 		return err
@@ -83,30 +83,30 @@ func openMarker(dir string) error {
 	return os.Chmod(dir, 0o711)
 }
 
-// startGuardian gives the guardian a session of its own: neither a ctrl-C nor a closed terminal reaches it.
-func (d *sandbox) startSupervisor() error {
-	read, write, err := os.Pipe() // both ends are close-on-exec: no other child of ours keeps the guardian waiting
+// startSupervisor gives the supervisor a session of its own: neither a ctrl-C nor a closed terminal reaches it.
+func (s *sandbox) startSupervisor() error {
+	read, write, err := os.Pipe() // both ends are close-on-exec: no other child keeps the supervisor waiting
 	if err != nil {
 		return err
 	}
 	defer read.Close()
-	script := filepath.Join(d.dir, "supervisor.sh")
+	script := filepath.Join(s.dir, "supervisor.sh")
 	if err := os.WriteFile(script, []byte(supervisorScript), 0o600); err != nil {
 		return errors.Join(err, write.Close())
 	}
-	guardian := exec.Command("/bin/sh", script, d.dir)
-	guardian.Stdin = read
-	guardian.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := guardian.Start(); err != nil {
+	supervisor := exec.Command("/bin/sh", script, s.dir)
+	supervisor.Stdin = read
+	supervisor.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := supervisor.Start(); err != nil {
 		return errors.Join(err, write.Close())
 	}
-	d.lifeline, d.supervisor = write, guardian
+	s.lifeline, s.supervisor = write, supervisor
 	return nil
 }
 
-// room makes a directory in the den that belongs to the account.
-func (d *sandbox) serverDir(name string, who account) (string, error) {
-	path := filepath.Join(d.dir, name)
+// serverDir makes a directory in the sandbox that belongs to the account.
+func (s *sandbox) serverDir(name string, who account) (string, error) {
+	path := filepath.Join(s.dir, name)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", err
 	}
@@ -116,59 +116,61 @@ func (d *sandbox) serverDir(name string, who account) (string, error) {
 	return path, os.Chown(path, who.uid, who.gid)
 }
 
-// unique makes a name that no other process of the den has had: name, name-2, name-3, …
-func (d *sandbox) uniqueName(name string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.names[name]++
-	if n := d.names[name]; n > 1 {
+// uniqueName returns a name that no other process of the sandbox has had: name, name-2, name-3, …
+func (s *sandbox) uniqueName(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names[name]++
+	if n := s.names[name]; n > 1 {
 		return fmt.Sprintf("%s-%d", name, n)
 	}
 	return name
 }
 
-func (d *sandbox) addProgram(p *RunningProgram) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.programs = append(d.programs, p)
+func (s *sandbox) addProgram(p *RunningProgram) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.programs = append(s.programs, p)
 }
 
-func (d *sandbox) listPrograms() []*RunningProgram {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.programs)
+func (s *sandbox) listPrograms() []*RunningProgram {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.programs)
 }
 
-// tell lets the guardian know of a process. Where that fails the guardian is gone, and close does its work.
-func (d *sandbox) report(what, name string, pid int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lifeline != nil {
-		fmt.Fprintf(d.lifeline, "%s %s %d\n", what, name, pid)
+// report sends the start or end of a process to the supervisor. Where that fails the supervisor is gone, and close does
+// its work.
+func (s *sandbox) report(what, name string, pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lifeline != nil {
+		fmt.Fprintf(s.lifeline, "%s %s %d\n", what, name, pid)
 	}
 }
 
-// letGo closes the lifeline; false if it was closed before.
-func (d *sandbox) closeLifeline() (bool, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lifeline == nil {
+// closeLifeline returns false if the lifeline was closed before.
+func (s *sandbox) closeLifeline() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lifeline == nil {
 		return false, nil
 	}
-	err := d.lifeline.Close()
-	d.lifeline = nil
+	err := s.lifeline.Close()
+	s.lifeline = nil
 	return true, err
 }
 
-// close lets the guardian tidy up and waits for it. Calling it twice is harmless.
-func (d *sandbox) close() error {
-	first, err := d.closeLifeline()
+// close makes the supervisor clean up and waits for it. Calling it twice is harmless.
+func (s *sandbox) close() error {
+	first, err := s.closeLifeline()
 	if !first {
 		return nil
 	}
-	overdue := time.AfterFunc(closeLimit, func() { _ = d.supervisor.Process.Kill() })
+	overdue := time.AfterFunc(closeLimit, func() { _ = s.supervisor.Process.Kill() })
 	defer overdue.Stop()
-	// The guardian's exit code says nothing: what counts is that the directory is gone. If somebody killed it, we tidy.
-	_ = d.supervisor.Wait()
-	return errors.Join(err, os.RemoveAll(d.dir))
+	// The supervisor's exit code says nothing: what counts is that the directory is gone. If the supervisor was killed,
+	// we clean up.
+	_ = s.supervisor.Wait()
+	return errors.Join(err, os.RemoveAll(s.dir))
 }

@@ -1,16 +1,17 @@
-# The guardian of one den: waits until the process that opened the den lets go of it, then ends whatever still runs in it
-# and removes it. It is the only thing that survives a SIGKILL of that process, so it does all the tidying, always.
+# The supervisor of one sandbox: waits until the process that opened the sandbox lets go of it, then ends everything
+# that still runs in it and removes it. It is the only process that survives a SIGKILL of that process, so it always
+# does all the cleaning up.
 #
-# $1     the den's directory.
-# stdin  the read end of a pipe whose write end only the opening process holds. It says what runs ("started NAME PID",
-#        "ended NAME PID"); end of file means that it has closed the den or died.
+# $1     the sandbox's directory.
+# stdin  the read end of a pipe whose write end only the opening process has. It reports what runs ("started NAME PID",
+#        "ended NAME PID"); end of file means that the process has closed the sandbox or died.
 #
-# It can't say what it has started a moment before it dies. So every process of the den also writes its process id into
-# NAME.pid and then looks for the file `open` before it becomes what it should run (process.go). Removing `open` before
-# reading the ids leaves no gap: a process is either listed or finds the den closed.
-den=$1
+# That process can't report what it started a moment before it dies. So every process of the sandbox also writes its
+# process id into NAME.pid and then looks for the file `open` before it becomes what it should run (process.go).
+# Removing `open` before reading the ids leaves no gap: a process is either listed or finds the sandbox closed.
+sandbox=$1
 PATH=$PATH:/usr/bin:/bin:/usr/sbin:/sbin
-trap '' HUP INT TERM # a ctrl-C is the opening process' to handle
+trap '' HUP INT TERM # the opening process handles a ctrl-C
 cd / || exit 1
 
 nap() { sleep 0.05 2>/dev/null || sleep 1; }
@@ -29,13 +30,13 @@ while read -r what name pid; do
 	esac
 done
 
-rm -f "$den/open"
+rm -f "$sandbox/open"
 
-for file in "$den"/*.pid; do
+for file in "$sandbox"/*.pid; do
 	pid=$(cat "$file" 2>/dev/null)
 	[ -z "$pid" ] || running="$running $(basename "$file" .pid):$pid"
 done
-for file in "$den"/*.paused; do
+for file in "$sandbox"/*.paused; do
 	# shellcheck disable=SC2046 # a list of process ids
 	kill -CONT $(cat "$file" 2>/dev/null) 2>/dev/null
 done
@@ -50,24 +51,24 @@ for one in $running; do
 done
 
 # 10 s: twice as long as Postgres itself waits for its children before it kills them.
-pid=$(cat "$den/postgres.pid" 2>/dev/null)
+pid=$(cat "$sandbox/postgres.pid" 2>/dev/null)
 if [ -n "$pid" ]; then
 	naps=0
-	while [ -e "$den/postgres/data/postmaster.pid" ] && kill -0 "$pid" 2>/dev/null && [ "$naps" -lt 200 ]; do
+	while [ -e "$sandbox/postgres/data/postmaster.pid" ] && kill -0 "$pid" 2>/dev/null && [ "$naps" -lt 200 ]; do
 		naps=$((naps + 1))
 		nap
 	done
 	kill -KILL "$pid" 2>/dev/null
 fi
 
-# A Postgres that was killed hard leaves a small System V shared memory segment, of which a machine has a few thousand.
-# Line 7 of its lock file names it: key, id.
-segment=$(sed -n '7s/^ *[0-9-]* *\([0-9]*\).*$/\1/p' "$den/postgres/data/postmaster.pid" 2>/dev/null)
+# A Postgres that was killed leaves a small System V shared memory segment, of which a machine has a few thousand. Line
+# 7 of its lock file names it: key, id.
+segment=$(sed -n '7s/^ *[0-9-]* *\([0-9]*\).*$/\1/p' "$sandbox/postgres/data/postmaster.pid" 2>/dev/null)
 [ -z "$segment" ] || ipcrm -m "$segment" 2>/dev/null
 
-# A process that is just dying may still write a file, so one pass may not be enough.
+# A dying process may still write a file, so one pass may not be enough.
 naps=0
-until rm -rf "$den" 2>/dev/null; [ ! -e "$den" ] || [ "$naps" -ge 200 ]; do
+until rm -rf "$sandbox" 2>/dev/null; [ ! -e "$sandbox" ] || [ "$naps" -ge 200 ]; do
 	naps=$((naps + 1))
 	nap
 done

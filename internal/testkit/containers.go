@@ -45,7 +45,7 @@ func containerPostgres(ctx context.Context) (runningServer, error) {
 	return runningServer{url: url, close: func() error { return testcontainers.TerminateContainer(container) }}, nil
 }
 
-// failed ends a container that is of no use.
+// failed ends a container that can't be used.
 func failed(container testcontainers.Container, err error) error {
 	return errors.Join(err, testcontainers.TerminateContainer(container))
 }

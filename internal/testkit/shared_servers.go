@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// startLimit bounds the start of a shared server: initdb on a busy machine, or a container with its image to pull.
+	// startLimit bounds the start of a shared server: initdb on a busy machine, or a container whose image is pulled.
 	startLimit = 3 * time.Minute
-	// callLimit bounds one call to a server that is up.
+	// callLimit bounds one call to a running server.
 	callLimit = 30 * time.Second
 )
 
-// errAbsent says that a source has no server to offer, so the next one is asked.
+// errAbsent means that a source has no server to offer, so the next one is tried.
 var errAbsent = errors.New("no server")
 
 // running is a server that tests can use.
@@ -29,16 +29,16 @@ type runningServer struct {
 	close func() error
 }
 
-// source is one way to come by a server.
+// source is one way to get a server.
 type source struct {
 	name            string // as in TEST_SERVERS
 	redis, postgres func(context.Context) (runningServer, error)
 }
 
-// sources in the order in which they are asked.
+// sources are tried in this order.
 var sources = []source{
 	{"url", fromEnv("TEST_REDIS_URL"), fromEnv("TEST_DATABASE_URL")},
-	{"local", localRedis, localPostgres},
+	{"local", local(localservers.StartRedis), local(localservers.StartPostgres)},
 	{"containers", containerRedis, containerPostgres},
 }
 
@@ -46,20 +46,20 @@ var sources = []source{
 var (
 	sharedRedis    = shared{start: func(ctx context.Context, s source) (runningServer, error) { return s.redis(ctx) }}
 	sharedPostgres = shared{start: func(ctx context.Context, s source) (runningServer, error) { return s.postgres(ctx) }}
-	sharedCluster  = shared{start: func(ctx context.Context, _ source) (runningServer, error) { return localCluster(ctx) }}
+	sharedCluster  = shared{start: func(ctx context.Context, _ source) (runningServer, error) { return startCluster(ctx) }}
 )
 
-// shared is a server that is started when a test first needs it.
+// shared is a server that is started on first use.
 type shared struct {
 	start func(context.Context, source) (runningServer, error)
 
-	mu     sync.Mutex // protects the rest
-	started  bool
-	server runningServer
-	err    error
+	mu      sync.Mutex // protects the rest
+	started bool
+	server  runningServer
+	err     error
 }
 
-// url of the server. The test is skipped where there is none, and fails where one didn't start.
+// url is the server's. The test is skipped where there is no server, and fails where one did not start.
 func (s *shared) url(t testing.TB) string {
 	t.Helper()
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func closeShared() error {
 	return errors.Join(dropTemplate(), sharedRedis.close(), sharedPostgres.close(), sharedCluster.close())
 }
 
-// firstOf asks the allowed sources in turn.
+// startFirst tries the allowed sources in turn.
 func startFirst(start func(context.Context, source) (runningServer, error)) (runningServer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -119,7 +119,7 @@ func allowedSources() ([]source, error) {
 	return allowed, nil
 }
 
-// skipWithout ends the test when err is set: skipped when there is no server to be had, unless servers are required.
+// skipWithout ends the test when err is set: skipped when no server is available, unless servers are required.
 func skipWithout(t testing.TB, err error) {
 	t.Helper()
 	switch {
@@ -150,28 +150,25 @@ func fromEnv(name string) func(context.Context) (runningServer, error) {
 	}
 }
 
-func localRedis(ctx context.Context) (runningServer, error) {
-	r, err := localservers.StartRedis(ctx, localservers.RedisOptions{})
-	if err != nil {
-		return runningServer{}, localError(err)
-	}
-	return runningServer{url: r.URL(), close: r.Close}, nil
+// localServer is a server of package localservers.
+type localServer interface {
+	URL() string
+	Close() error
 }
 
-func localCluster(ctx context.Context) (runningServer, error) {
-	c, err := localservers.StartRedisCluster(ctx, localservers.RedisOptions{})
-	if err != nil {
-		return runningServer{}, localError(err)
-	}
-	return runningServer{url: c.URL(), close: c.Close}, nil
-}
+type startFunc[T localServer] func(ctx context.Context, config ...string) (T, error)
 
-func localPostgres(ctx context.Context) (runningServer, error) {
-	p, err := localservers.StartPostgres(ctx, localservers.PostgresOptions{})
-	if err != nil {
-		return runningServer{}, localError(err)
+var startCluster = local(localservers.StartRedisCluster)
+
+// local returns a source's function that runs the machine's own binary.
+func local[T localServer](start startFunc[T]) func(context.Context) (runningServer, error) {
+	return func(ctx context.Context) (runningServer, error) {
+		server, err := start(ctx)
+		if err != nil {
+			return runningServer{}, localError(err)
+		}
+		return runningServer{url: server.URL(), close: server.Close}, nil
 	}
-	return runningServer{url: p.URL(), close: p.Close}, nil
 }
 
 func localError(err error) error {

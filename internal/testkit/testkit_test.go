@@ -161,9 +161,10 @@ func TestEventually(t *testing.T) {
 	}
 }
 
-// TestPlay is what the tests below run in a process of its own, under another environment. By itself it does nothing.
+// TestRole is what the tests below run in a process of its own, with another environment. Without a role it does
+// nothing.
 func TestRole(t *testing.T) {
-	switch os.Getenv("TESTKIT_PLAY") {
+	switch os.Getenv("TESTKIT_ROLE") {
 	case "redis":
 		fmt.Println("redis at", testkit.Redis(t).Options().Addr)
 	case "database":
@@ -173,19 +174,19 @@ func TestRole(t *testing.T) {
 	}
 }
 
-// play runs TestPlay with an environment in which nothing about servers is set but this.
+// runRole runs TestRole with an environment in which these are the only settings about servers.
 func runRole(t *testing.T, role string, env ...string) (output string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPlay$", "-test.v")
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRole$", "-test.v")
 	for _, setting := range os.Environ() {
 		name, _, _ := strings.Cut(setting, "=")
 		if name != "CI" && !strings.HasPrefix(name, "TEST_") && !strings.HasPrefix(name, "SLUICE_REQUIRE") {
 			cmd.Env = append(cmd.Env, setting)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, "TESTKIT_PLAY="+role), env...)
+	cmd.Env = append(append(cmd.Env, "TESTKIT_ROLE="+role), env...)
 	out, err := cmd.CombinedOutput()
 	if failed := new(exec.ExitError); err != nil && !errors.As(err, &failed) {
 		t.Fatal(err)
@@ -203,15 +204,17 @@ func TestWhereServersComeFrom(t *testing.T) {
 		exit int
 		want string
 	}{
-		"by URL":                  {"redis", []string{"TEST_REDIS_URL=" + redis.URL()}, 0, "redis at " + socket},
-		"URL demanded":            {"redis", []string{"TEST_SERVERS=url"}, 0, "--- SKIP: TestPlay"},
-		"URL demanded, servers":   {"redis", []string{"TEST_SERVERS=url", "SLUICE_REQUIRE_SERVERS=1"}, 1, "TEST_REDIS_URL is not set"},
-		"URL demanded, CI":        {"redis", []string{"TEST_SERVERS=url", "CI=true"}, 1, "--- FAIL: TestPlay"},
-		"URL demanded, CI off":    {"redis", []string{"TEST_SERVERS=url", "CI=false"}, 0, "--- SKIP: TestPlay"},
+		"by URL":       {"redis", []string{"TEST_REDIS_URL=" + redis.URL()}, 0, "redis at " + socket},
+		"URL demanded": {"redis", []string{"TEST_SERVERS=url"}, 0, "--- SKIP: TestRole"},
+		"URL demanded, servers": {
+			"redis", []string{"TEST_SERVERS=url", "SLUICE_REQUIRE_SERVERS=1"}, 1, "TEST_REDIS_URL is not set",
+		},
+		"URL demanded, CI":        {"redis", []string{"TEST_SERVERS=url", "CI=true"}, 1, "--- FAIL: TestRole"},
+		"URL demanded, CI off":    {"redis", []string{"TEST_SERVERS=url", "CI=false"}, 0, "--- SKIP: TestRole"},
 		"database URL demanded":   {"database", []string{"TEST_SERVERS=url"}, 0, "TEST_DATABASE_URL is not set"},
 		"binary that can't start": {"redis", []string{"SLUICE_REDIS_SERVER=/bin/false"}, 1, "private Redis"},
-		"a source nobody knows":   {"redis", []string{"TEST_SERVERS=cloud"}, 1, "TEST_SERVERS=cloud"},
-		"not a URL":               {"database", []string{"TEST_DATABASE_URL=host=/nowhere"}, 1, "--- FAIL: TestPlay"},
+		"an unknown source":       {"redis", []string{"TEST_SERVERS=cloud"}, 1, "TEST_SERVERS=cloud"},
+		"not a URL":               {"database", []string{"TEST_DATABASE_URL=host=/nowhere"}, 1, "--- FAIL: TestRole"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,7 +240,7 @@ func TestMainEndsTheServers(t *testing.T) {
 	}
 }
 
-// A server that isn't ours must not fill up with templates.
+// A server that is not ours must not fill up with templates.
 func TestMainDropsItsTemplate(t *testing.T) {
 	t.Parallel()
 	postgres := testkit.PrivatePostgres(t)
@@ -258,7 +261,7 @@ func TestMainFailsOnALeftoverGoroutine(t *testing.T) {
 	}
 }
 
-// The product's own client of the shared cluster reaches every node; a cluster of the test's own is another.
+// The product's own client of the shared cluster reaches every node; a private cluster is a different one.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	shared, private := testkit.RedisCluster(t), testkit.PrivateCluster(t, "maxmemory 5mb")
