@@ -42,8 +42,8 @@ type acquisition struct {
 type requester interface {
 	// try asks once. With a channel it joins the queue; again says that it may be queued already.
 	try(ctx context.Context, channel string, again bool) (scripts.Waiting, error)
-	// withdraw undoes everything that try may have done.
-	withdraw(ctx context.Context, channel string)
+	// free undoes everything that try may have done.
+	free(ctx context.Context, channel string) (held bool, err error)
 }
 
 // grant is what an acquisition won.
@@ -185,6 +185,11 @@ func (a *acquisition) waitError(ctx context.Context, err error) error {
 
 func waitEnded(ctx context.Context) error {
 	return fmt.Errorf("%w: the wait is over: %w", ErrNotAcquired, context.Cause(ctx))
+}
+
+// withdraw gives up a wait. Its own failure is not reported: the first error says more, and time has the same effect.
+func (a *acquisition) withdraw(ctx context.Context, channel string) {
+	_, _ = a.free(detached(ctx), channel)
 }
 
 // undo takes back what a failed call may have done after all. A refusal leaves no doubt, unless we were queued.

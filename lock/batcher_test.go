@@ -26,12 +26,10 @@ func TestACrowdSharesRoundTrips(t *testing.T) {
 	l := lock.New(rdb)
 	t.Cleanup(func() { _ = l.Close() })
 	reads := func() int {
-		info, err := rdb.Info(t.Context(), "stats").Result()
-		check(t, err)
+		info := must(rdb.Info(t.Context(), "stats").Result())(t)
 		_, after, _ := strings.Cut(info, "total_reads_processed:")
 		text, _, _ := strings.Cut(after, "\r")
-		n, err := strconv.Atoi(text)
-		check(t, err)
+		n := must(strconv.Atoi(text))(t)
 		return n
 	}
 	const crowd, pairs = 64, 50
@@ -65,8 +63,7 @@ func hang(t *testing.T, change func(*redis.Options)) *hanging {
 	t.Helper()
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
-	proxy, err := faultnet.Listen(server.URL())
-	check(t, err)
+	proxy := must(faultnet.Listen(server.URL()))(t)
 	t.Cleanup(func() { _ = proxy.Close() })
 	hangs, release := make(chan bool, atOnce), make(chan struct{})
 	proxy.Watch(func(e faultnet.Exchange) bool {
@@ -79,8 +76,7 @@ func hang(t *testing.T, change func(*redis.Options)) *hanging {
 		}
 		return true
 	})
-	options, err := redis.ParseURL(proxy.URL())
-	check(t, err)
+	options := must(redis.ParseURL(proxy.URL()))(t)
 	options.ReadTimeout, options.MaxRetries, options.PoolSize = callLimit, -1, 2*atOnce
 	if change != nil {
 		change(options)
@@ -135,7 +131,7 @@ func TestACallThatHangsHoldsNobodyUp(t *testing.T) {
 // that has no deadline ends at its own.
 func TestEachCallEndsAtItsOwnDeadline(t *testing.T) {
 	h := hang(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	held := must[lock.Hold](t)(h.Mutex("held").Lock(t.Context()))
+	held := must(h.Mutex("held").Lock(t.Context()))(t)
 	h.proxy.Freeze()
 	t.Cleanup(h.proxy.Thaw)
 	const each = 4

@@ -58,8 +58,7 @@ func (f *clusterFixture) keys(name string) []string {
 
 func (f *clusterFixture) nodeOf(key string) string {
 	f.Helper()
-	node, err := f.cluster.MasterForKey(f.ctx, key)
-	check(f, err)
+	node := must(f.cluster.MasterForKey(f.ctx, key))(f)
 	return node.Options().Addr
 }
 
@@ -92,8 +91,8 @@ func TestMutexesOnACluster(t *testing.T) {
 	} {
 		for _, key := range f.keys(kind) {
 			owner := lock.NewOwner()
-			outer := must[lock.Hold](t)(mutex(a, key).Lock(f.ctx, lock.As(owner)))
-			inner := must[lock.Hold](t)(mutex(b, key).Lock(f.ctx, lock.As(owner)))
+			outer := must(mutex(a, key).Lock(f.ctx, lock.As(owner)))(t)
+			inner := must(mutex(b, key).Lock(f.ctx, lock.As(owner)))(t)
 			if inner.Fence() != outer.Fence() {
 				t.Errorf("%s: one owner has the fences %d and %d", key, outer.Fence(), inner.Fence())
 			}
@@ -108,7 +107,7 @@ func TestMutexesOnACluster(t *testing.T) {
 			}
 			wantErr(t, errOf(mutex(a, key).TryLock(f.ctx)), lock.ErrNotAcquired, "%s after the transfer", key)
 			f.unlock(h)
-			f.unlock(must[lock.Hold](t)(mutex(a, key).TryLock(f.ctx)))
+			f.unlock(must(mutex(a, key).TryLock(f.ctx))(t))
 		}
 	}
 }
@@ -118,7 +117,7 @@ func TestADeadWaiterOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	l := f.client()
 	key := f.keys("a")[0]
-	first := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
+	first := must(l.Mutex(key).Lock(f.ctx))(t)
 	check(t, f.rdb.ZAdd(f.ctx, f.queueOf(key), z(1, "dead dead nobody")).Err())
 	next := f.later(f.client().Mutex(key).Lock)
 	f.awaitQueue(f.queueOf(key), 2)
@@ -130,7 +129,7 @@ func TestReadersAndWritersOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	a, b := f.client(), f.client()
 	for _, key := range f.keys("rw") {
-		reader, other := must[lock.Hold](t)(a.RWMutex(key).RLock(f.ctx)), must[lock.Hold](t)(b.RWMutex(key).RLock(f.ctx))
+		reader, other := must(a.RWMutex(key).RLock(f.ctx))(t), must(b.RWMutex(key).RLock(f.ctx))(t)
 		wantErr(t, errOf(b.RWMutex(key).TryLock(f.ctx)), lock.ErrNotAcquired, "%s", key)
 		next := f.later(b.RWMutex(key).Lock)
 		f.waiting(key)
@@ -145,7 +144,7 @@ func TestReadersAndWritersOnACluster(t *testing.T) {
 		f.waiting(key)
 		f.unlock(writer)
 		f.unlock(f.taken(last))
-		again := must[lock.Hold](t)(a.RWMutex(key).Lock(f.ctx))
+		again := must(a.RWMutex(key).Lock(f.ctx))(t)
 		if again.Fence() <= writer.Fence() {
 			t.Errorf("%s: fence %d after %d", key, again.Fence(), writer.Fence())
 		}
@@ -157,8 +156,8 @@ func TestPermitsOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	a, b := f.client(), f.client()
 	for _, key := range f.keys("permits") {
-		two := must[lock.Hold](t)(a.Semaphore(key, 3).Acquire(f.ctx, 2))
-		one := must[lock.Hold](t)(b.Semaphore(key, 3).Lock(f.ctx))
+		two := must(a.Semaphore(key, 3).Acquire(f.ctx, 2))(t)
+		one := must(b.Semaphore(key, 3).Lock(f.ctx))(t)
 		wantErr(t, errOf(b.Semaphore(key, 3).TryLock(f.ctx)), lock.ErrNotAcquired, "%s", key)
 		next := f.later(b.Semaphore(key, 3).Lock)
 		f.waiting(key)
@@ -166,10 +165,10 @@ func TestPermitsOnACluster(t *testing.T) {
 		f.unlock(f.taken(next))
 		f.unlock(one)
 
-		first := must[lock.Permit](t)(a.ExpirableSemaphore(key, 1).Acquire(f.ctx, time.Hour))
+		first := must(a.ExpirableSemaphore(key, 1).Acquire(f.ctx, time.Hour))(t)
 		other := b.ExpirableSemaphore(key, 1)
 		wantErr(t, errOf(other.TryAcquire(f.ctx, time.Hour)), lock.ErrNotAcquired, "%s with an end", key)
-		until := must[time.Time](t)(other.Extend(f.ctx, first.ID, 3*time.Hour))
+		until := must(other.Extend(f.ctx, first.ID, 3*time.Hour))(t)
 		if !until.After(first.ValidUntil) {
 			t.Errorf("%s: extended from %s to %s", key, first.ValidUntil, until)
 		}
@@ -192,7 +191,7 @@ func TestLatchesOnACluster(t *testing.T) {
 		go func() { opened <- b.CountDownLatch(key, 2, time.Hour).Wait(f.ctx) }()
 		f.waiting(key)
 		for i, party := range []string{"one", "two"} {
-			if missing := must[int64](t)(a.CountDownLatch(key, 2, time.Hour).CountDown(f.ctx, party)); missing != int64(1-i) {
+			if missing := must(a.CountDownLatch(key, 2, time.Hour).CountDown(f.ctx, party))(t); missing != int64(1-i) {
 				t.Errorf("%s: %d are missing after %s", key, missing, party)
 			}
 		}
@@ -210,13 +209,13 @@ func TestAllOnACluster(t *testing.T) {
 		l.Mutex(keys[0]), l.FairMutex(keys[1]), l.RWMutex(keys[2]), l.RWMutex(keys[3]).RLocker(), l.Semaphore(keys[4], 1),
 		l.Mutex(keys[5]),
 	}
-	all := must[lock.Hold](t)(lock.All(locks...).Lock(f.ctx))
+	all := must(lock.All(locks...).Lock(f.ctx))(t)
 	next := f.later(other.Mutex(keys[5]).Lock)
 	f.waiting(keys[5])
 	f.unlock(all)
 	f.unlock(f.taken(next))
 
-	all = must[lock.Hold](t)(lock.All(locks...).Lock(f.ctx))
+	all = must(lock.All(locks...).Lock(f.ctx))(t)
 	work := all.Context()
 	check(t, f.rdb.Del(f.ctx, keys[2]).Err())
 	<-work.Done()
@@ -233,8 +232,8 @@ func TestBatchesOnACluster(t *testing.T) {
 			tag = "{" + one + "}" // beside a key without a tag
 		}
 		keys := []string{tag + ":a", tag + ":b", tag + ":c"}
-		batch := must[lock.Batch](t)(l.TryLockMany(f.ctx, keys))
-		again := must[lock.Batch](t)(l.TryLockMany(f.ctx, keys[1:], lock.AllOrNone))
+		batch := must(l.TryLockMany(f.ctx, keys))(t)
+		again := must(l.TryLockMany(f.ctx, keys[1:], lock.AllOrNone))(t)
 		if slices.Contains(again.Held, true) || slices.Contains(batch.Held, false) {
 			t.Errorf("%s: held %v, then %v", tag, batch.Held, again.Held)
 		}
@@ -276,7 +275,7 @@ func TestLeasesAreRenewedOnACluster(t *testing.T) {
 	var holds []lock.Hold
 	for i, key := range f.keys("renewed") {
 		takers := []lock.Locker{l.Mutex(key), l.RWMutex(key), l.Semaphore(key, 2)}
-		holds = append(holds, must[lock.Hold](t)(takers[i%len(takers)].Lock(f.ctx)))
+		holds = append(holds, must(takers[i%len(takers)].Lock(f.ctx))(t))
 	}
 	untils := make([]time.Time, len(holds))
 	for i, h := range holds {
@@ -296,7 +295,7 @@ func TestWaitersAreWokenAcrossNodes(t *testing.T) {
 	f := newClusterFixture(t)
 	holder, waiter := f.client(), f.client()
 	wait := func(key string, free func(lock.Hold)) time.Duration {
-		h := must[lock.Hold](t)(holder.Mutex(key).Lock(f.ctx))
+		h := must(holder.Mutex(key).Lock(f.ctx))(t)
 		next := f.later(waiter.Mutex(key).Lock)
 		f.waiting(key)
 		began := time.Now()

@@ -33,13 +33,13 @@ func TestACrowdIsNoHeavierThanOne(t *testing.T) {
 		f.ctx = ctx
 		clients := []*lock.Client{f.client(), f.client()}
 		for _, l := range clients { // each subscribes
-			h := must[lock.Hold](t)(l.Mutex(f.key("subscription")).Lock(ctx))
+			h := must(l.Mutex(f.key("subscription")).Lock(ctx))(t)
 			if _, err := l.Mutex(f.key("subscription")).Lock(ctx, lock.Wait(time.Millisecond)); err == nil {
 				t.Fatal("no wait")
 			}
 			f.unlock(h)
 		}
-		first := must[lock.Hold](t)(clients[0].Mutex(f.key("a")).Lock(ctx))
+		first := must(clients[0].Mutex(f.key("a")).Lock(ctx))(t)
 		began := f.commands()
 		var wg sync.WaitGroup
 		for i := range waiters {
@@ -62,8 +62,7 @@ func TestACrowdIsNoHeavierThanOne(t *testing.T) {
 // commands counts what lock clients send: scripts, and the subscription.
 func (f *fixture) commands() int {
 	f.Helper()
-	info, err := f.rdb.Info(f.ctx, "commandstats").Result()
-	check(f, err)
+	info := must(f.rdb.Info(f.ctx, "commandstats").Result())(f)
 	return calls(info, "evalsha") + calls(info, "eval") + calls(info, "subscribe")
 }
 
@@ -74,7 +73,7 @@ func TestPollingIsEnough(t *testing.T) {
 	f := &fixture{T: t, ctx: t.Context(), rdb: testkit.Client(t, server.URL()), prefix: "deaf"}
 	l := f.client()
 	for name, m := range f.mutexes(l, "a") {
-		first := must[lock.Hold](t)(m.Lock(f.ctx))
+		first := must(m.Lock(f.ctx))(t)
 		done := make(chan error, 1)
 		go func() { done <- lockAndUnlock(f.ctx, m) }()
 		f.awaitQueue(f.queueOf(m, name), 1)
@@ -94,7 +93,7 @@ func TestASubscriptionThatIsCutIsMadeAnew(t *testing.T) {
 	rdb := testkit.Client(t, testkit.PrivateRedis(t).URL())
 	holder, waiter := lock.New(rdb), lock.New(rdb)
 	t.Cleanup(func() { _ = holder.Close(); _ = waiter.Close() })
-	h := must[lock.Hold](t)(holder.Mutex("a").Lock(t.Context()))
+	h := must(holder.Mutex("a").Lock(t.Context()))(t)
 	got := make(chan error, 1)
 	go func() { got <- lockAndUnlock(t.Context(), waiter.Mutex("a")) }()
 	listens := func() bool { return len(rdb.PubSubChannels(t.Context(), "lock:*").Val()) == 1 }
@@ -120,7 +119,7 @@ func TestASubscriptionThatIsCutIsMadeAnew(t *testing.T) {
 func (f *fixture) transferredByMessage(holder, waiter *lock.Client) bool {
 	f.Helper()
 	key := f.key("a")
-	h := must[lock.Hold](f)(holder.Mutex(key).Lock(f.ctx))
+	h := must(holder.Mutex(key).Lock(f.ctx))(f)
 	got := make(chan int, 1)
 	go func() {
 		next, err := waiter.Mutex(key).Lock(f.ctx)
@@ -165,7 +164,7 @@ func TestASubscriptionThatIsSilentIsMadeAnew(t *testing.T) {
 	made := &atomic.Int32{}
 	n.behind.AddHook(dials{made: made})
 	holder, waiter := n.client(), n.lockClient()
-	h := must[lock.Hold](t)(holder.Mutex(n.key("a")).Lock(n.ctx))
+	h := must(holder.Mutex(n.key("a")).Lock(n.ctx))(t)
 	if _, err := waiter.Mutex(n.key("a")).Lock(n.ctx, lock.Wait(time.Second)); err == nil {
 		t.Fatal("no wait")
 	}

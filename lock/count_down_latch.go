@@ -77,10 +77,11 @@ func (w latchWaiter) try(ctx context.Context, channel string, _ bool) (scripts.W
 	return scripts.Waiting{Queue: 1, Left: pollEvery}, err
 }
 
-// withdraw leaves the queue. Where that fails, the entry ends with the latch.
-func (w latchWaiter) withdraw(ctx context.Context, channel string) {
+// free leaves the queue. Where that fails, the entry ends with the latch.
+func (w latchWaiter) free(ctx context.Context, channel string) (bool, error) {
 	w.who.Channel = channel
-	_, _ = w.latch.send(detached(ctx), "", w.who, true)
+	_, err := w.latch.send(ctx, "", w.who, true)
+	return false, err
 }
 
 func (l CountDownLatch) call(ctx context.Context, party string) (int64, error) {

@@ -77,14 +77,12 @@ func (s ExpirableSemaphore) Extend(ctx context.Context, id string, d time.Durati
 	if err != nil {
 		return time.Time{}, err
 	}
-	holds := r.renewals()
-	holds[0].TTL = d
 	sent := time.Now()
-	held, err := scripts.Renew(ctx, s.shared.client.rdb, holds)
+	held, err := s.shared.client.extend(ctx, r, d)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !held[0] {
+	if !held {
 		return time.Time{}, fmt.Errorf("%w: permit %.100q", ErrNotHeld, id)
 	}
 	return validUntil(sent, d), nil

@@ -20,20 +20,18 @@ const fencedWrite = `update fenced set amount = $1, fence = $2 where id = 1 and 
 // the condition the same write succeeds, which is the failure.
 func TestPostgresRefusesALateHolder(t *testing.T) {
 	f := newFixture(t)
-	pool, err := pgxpool.New(f.ctx, testkit.EmptyDatabase(t))
-	check(t, err)
+	pool := must(pgxpool.New(f.ctx, testkit.EmptyDatabase(t)))(t)
 	defer pool.Close()
 	exec := func(statement string, args ...any) int64 {
 		t.Helper()
-		tag, err := pool.Exec(f.ctx, statement, args...)
-		check(t, err)
+		tag := must(pool.Exec(f.ctx, statement, args...))(t)
 		return tag.RowsAffected()
 	}
 	exec(`create table fenced (id int primary key, amount int not null, fence bigint not null default 0)`)
 	exec(`insert into fenced values (1, 0)`)
 	m := f.client().Mutex(f.key("a"))
-	paused := must[lock.Hold](t)(m.Lock(f.ctx, lock.Lease(time.Second)))
-	next := must[lock.Hold](t)(m.Lock(f.ctx)) // when the first one's lease is over
+	paused := must(m.Lock(f.ctx, lock.Lease(time.Second)))(t)
+	next := must(m.Lock(f.ctx))(t) // when the first one's lease is over
 	if n := exec(fencedWrite, 2, next.Fence()); n != 1 {
 		t.Errorf("the holder wrote %d rows", n)
 	}
@@ -53,8 +51,7 @@ func TestPostgresRefusesALateHolder(t *testing.T) {
 // wins and the others have to retry; a condition on the stock sells all ten and not one more.
 func TestCompareAndSetUndersells(t *testing.T) {
 	f := newFixture(t)
-	pool, err := pgxpool.New(f.ctx, testkit.EmptyDatabase(t))
-	check(t, err)
+	pool := must(pgxpool.New(f.ctx, testkit.EmptyDatabase(t)))(t)
 	defer pool.Close()
 	check(t, errOf(pool.Exec(f.ctx, `create table stock (id int primary key, left_over int not null)`)))
 	check(t, errOf(pool.Exec(f.ctx, `insert into stock values (1, 10), (2, 10)`)))

@@ -96,9 +96,9 @@ func (f *fixture) awaitQueue(queue string, n int) {
 	})
 }
 
-// must returns a value, and ends the test on an error.
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
+// must returns the value of a call, and ends the test on an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		check(t, err)
 		return v
@@ -140,8 +140,7 @@ func errOf[T any](_ T, err error) error { return err }
 // values are what the locks hold; "" for a free one.
 func (f *fixture) values(keys []string) []string {
 	f.Helper()
-	held, err := f.rdb.MGet(f.ctx, keys...).Result()
-	check(f, err)
+	held := must(f.rdb.MGet(f.ctx, keys...).Result())(f)
 	texts := make([]string, len(held))
 	for i, value := range held {
 		texts[i], _ = value.(string)
@@ -152,8 +151,7 @@ func (f *fixture) values(keys []string) []string {
 // ttl is how long a key has left.
 func (f *fixture) ttl(key string) time.Duration {
 	f.Helper()
-	left, err := f.rdb.PTTL(f.ctx, key).Result()
-	check(f, err)
+	left := must(f.rdb.PTTL(f.ctx, key).Result())(f)
 	return left
 }
 

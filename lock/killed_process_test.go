@@ -79,8 +79,7 @@ func child(t *testing.T, role, server, key string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = childEnv(role, server, key)
-	out, err := cmd.StdoutPipe()
-	check(t, err)
+	out := must(cmd.StdoutPipe())(t)
 	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -180,19 +179,19 @@ func TestRunOnceOnAHundredProcesses(t *testing.T) {
 	testkit.Eventually(t, 2*callLimit, "the processes to start", func() bool {
 		return strings.Count(rdb.ClientList(ctx).Val(), "\n") >= onceNodes
 	})
-	began := must[time.Time](t)(rdb.Time(ctx).Result())
+	began := must(rdb.Time(ctx).Result())(t)
 	rdb.Set(ctx, "go", 1, 0)
 	for { // fifty ticks by the server's clock
-		now := must[time.Time](t)(rdb.Time(ctx).Result())
+		now := must(rdb.Time(ctx).Result())(t)
 		if now.Sub(began) >= onceTicks*onceTick {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	rdb.Set(ctx, "stop", 1, 0)
-	took := must[time.Time](t)(rdb.Time(ctx).Result()).Sub(began)
+	took := must(rdb.Time(ctx).Result())(t).Sub(began)
 	killed := reap(nodes)
-	runs := must[[]string](t)(rdb.LRange(ctx, "runs", 0, -1).Result())
+	runs := must(rdb.LRange(ctx, "runs", 0, -1).Result())(t)
 	most := int(took/onceTick) + 2 // the first at once, and the last a tenth early
 	if len(runs) > most || len(runs) < most/2 {
 		t.Errorf("%d runs in %s, want about %d, and never more than %d", len(runs), took, onceTicks, most)
@@ -200,7 +199,7 @@ func TestRunOnceOnAHundredProcesses(t *testing.T) {
 	var last int64
 	slices.Sort(runs) // a busy machine may write them down late; all have as many digits
 	for i, text := range runs {
-		at := must[int64](t)(strconv.ParseInt(text, 10, 64))
+		at := must(strconv.ParseInt(text, 10, 64))(t)
 		if gap := time.Duration(at-last) * time.Millisecond; gap < onceTick {
 			t.Errorf("the tick of run %d is %s after the one before it, a tick is %s", i, gap, onceTick)
 		}

@@ -13,8 +13,8 @@ import (
 
 // record is the part of a lease that is stored in Redis: what to renew, and how to free it.
 type record interface {
-	renewals() []scripts.Renewal // without TTL
-	free(ctx context.Context) (held bool, err error)
+	renewals() []scripts.Renewal                                     // without TTL
+	free(ctx context.Context, channel string) (held bool, err error) // with a channel also from the queue
 }
 
 // lease is a Hold on one server. Its clock is local: whatever the network does, it ends at its deadline.
@@ -196,16 +196,12 @@ func (l *lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	holds := l.renewals()
-	for i := range holds {
-		holds[i].TTL = d
-	}
 	sent := time.Now()
-	held, err := scripts.Renew(ctx, l.client.rdb, holds)
+	held, err := l.client.extend(ctx, l, d)
 	if err != nil {
 		return err
 	}
-	if slices.Contains(held, false) {
+	if !held {
 		l.end(ErrLeaseLost)
 		return errGone
 	}
@@ -214,6 +210,16 @@ func (l *lease) Extend(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("%w: the lease ended meanwhile", ErrNotHeld)
 	}
 	return nil
+}
+
+// extend makes what a record names last for d.
+func (c *Client) extend(ctx context.Context, r record, d time.Duration) (held bool, err error) {
+	renewals := r.renewals()
+	for i := range renewals {
+		renewals[i].TTL = d
+	}
+	all, err := scripts.Renew(ctx, c.rdb, renewals)
+	return !slices.Contains(all, false), err
 }
 
 func (l *lease) Unlock(ctx context.Context) error {
@@ -228,9 +234,9 @@ func (l *lease) Unlock(ctx context.Context) error {
 // release frees what may be held. When a reply is lost it asks once more.
 func (l *lease) release(ctx context.Context) error {
 	ctx = detached(ctx)
-	held, err := l.free(ctx)
+	held, err := l.free(ctx, "")
 	if err != nil && !serverAnswered(err) && ctx.Err() == nil {
-		if _, again := l.free(ctx); again == nil { // not held now, so the first call freed it
+		if _, again := l.free(ctx, ""); again == nil { // not held now, so the first call freed it
 			return nil
 		}
 	}

@@ -90,13 +90,8 @@ func (r *mutexRecord) renewals() []scripts.Renewal {
 	return []scripts.Renewal{{Key: r.keys.Lock, Owner: r.who.Owner, Hold: r.who.Hold}}
 }
 
-func (r *mutexRecord) free(ctx context.Context) (held bool, err error) {
-	return scripts.Release(ctx, r.rdb, r.keys, r.who)
-}
-
-// withdraw gives up a wait. Its own failure is not reported: the first error says more, and time has the same effect.
-func (r *mutexRecord) withdraw(ctx context.Context, channel string) {
+func (r *mutexRecord) free(ctx context.Context, channel string) (held bool, err error) {
 	who := r.who
 	who.Channel = channel
-	_, _ = scripts.Release(detached(ctx), r.rdb, r.keys, who)
+	return scripts.Release(ctx, r.rdb, r.keys, who)
 }

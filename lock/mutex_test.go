@@ -21,12 +21,12 @@ func (f *fixture) mutexes(l *lock.Client, name string) map[string]lock.Mutex {
 func TestAMutexHasOneHolder(t *testing.T) {
 	f := newFixture(t)
 	for name, m := range f.mutexes(f.client(), "a") {
-		first := must[lock.Hold](t)(m.Lock(f.ctx))
+		first := must(m.Lock(f.ctx))(t)
 		wantErr(t, errOf(m.TryLock(f.ctx)), lock.ErrNotAcquired, "%s: the second", name)
 		noErr(t, first.Context().Err(), "%s: the holder's context", name)
 		f.unlock(first)
 		wantErr(t, context.Cause(first.Context()), context.Canceled, "%s: the context after unlock", name)
-		second := must[lock.Hold](t)(m.TryLock(f.ctx))
+		second := must(m.TryLock(f.ctx))(t)
 		if second.Fence() <= first.Fence() {
 			t.Errorf("%s: fence %d after %d", name, second.Fence(), first.Fence())
 		}
@@ -40,8 +40,8 @@ func TestAnOwnerEntersAgain(t *testing.T) {
 	f := newFixture(t)
 	a, b := f.client(), f.client()
 	o, key := lock.NewOwner(), f.key("a")
-	outer := must[lock.Hold](t)(a.Mutex(key).Lock(f.ctx, lock.As(o)))
-	inner := must[lock.Hold](t)(b.Mutex(key).Lock(f.ctx, lock.As(o))) // also on another client
+	outer := must(a.Mutex(key).Lock(f.ctx, lock.As(o)))(t)
+	inner := must(b.Mutex(key).Lock(f.ctx, lock.As(o)))(t) // also on another client
 	if inner.Fence() != outer.Fence() {
 		t.Errorf("fences %d and %d, want one", outer.Fence(), inner.Fence())
 	}
@@ -50,7 +50,7 @@ func TestAnOwnerEntersAgain(t *testing.T) {
 	wantErr(t, errOf(a.Mutex(key).TryLock(f.ctx)), lock.ErrNotAcquired, "free after one of two unlocks")
 	wantErr(t, outer.Unlock(f.ctx), lock.ErrNotHeld, "an entry was left twice")
 	f.unlock(inner)
-	f.unlock(must[lock.Hold](t)(a.Mutex(key).TryLock(f.ctx)))
+	f.unlock(must(a.Mutex(key).TryLock(f.ctx))(t))
 }
 
 // However often a lock changes hands, each fence is higher than the one before, and setting the server's clock back
@@ -59,7 +59,7 @@ func TestFencesRise(t *testing.T) {
 	f := newFixture(t)
 	m, last := f.client().Mutex(f.key("a")), int64(0)
 	for range 200 {
-		h := must[lock.Hold](t)(m.Lock(f.ctx))
+		h := must(m.Lock(f.ctx))(t)
 		if h.Fence() <= last {
 			t.Fatalf("fence %d after %d", h.Fence(), last)
 		}
@@ -68,7 +68,7 @@ func TestFencesRise(t *testing.T) {
 	}
 	ahead := fmt.Sprint(last + int64(time.Hour/time.Microsecond)) // what a server with a clock an hour ahead would leave
 	f.rdb.SetRange(f.ctx, f.key("a"), 0, ahead)
-	h := must[lock.Hold](t)(m.Lock(f.ctx))
+	h := must(m.Lock(f.ctx))(t)
 	if got := fmt.Sprint(h.Fence()); got <= ahead || len(got) != len(ahead) {
 		t.Errorf("fence %s after %s", got, ahead)
 	}
@@ -89,7 +89,7 @@ func TestAWaitEnds(t *testing.T) {
 	f := newFixture(t)
 	l := f.client()
 	for name, m := range f.mutexes(l, "a") {
-		first := must[lock.Hold](t)(m.Lock(f.ctx))
+		first := must(m.Lock(f.ctx))(t)
 		_, err := m.Lock(f.ctx, lock.Wait(50*time.Millisecond))
 		if !errors.Is(err, lock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: wait: %v", name, err)
@@ -110,7 +110,7 @@ func TestAWaitEnds(t *testing.T) {
 func TestCloseEndsEveryWait(t *testing.T) {
 	f := newFixture(t)
 	l, key := f.client(), f.key("a")
-	first := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
+	first := must(l.Mutex(key).Lock(f.ctx))(t)
 	failures := make(chan error, 3)
 	other := f.client()
 	for range cap(failures) {
@@ -129,7 +129,7 @@ func TestALeaseIsRenewedAndEndsWithItsWork(t *testing.T) {
 	const ttl = 300 * time.Millisecond
 	l, key := f.client(lock.WithTTL(ttl)), f.key("a")
 	ctx, endWork := context.WithCancel(f.ctx)
-	h := must[lock.Hold](t)(l.Mutex(key).Lock(ctx))
+	h := must(l.Mutex(key).Lock(ctx))(t)
 	first := h.ValidUntil()
 	testkit.Eventually(t, callLimit, "three renewals", func() bool {
 		if h.Context().Err() != nil {
@@ -150,7 +150,7 @@ func TestALeaseIsRenewedAndEndsWithItsWork(t *testing.T) {
 func TestALeaseOfOnesOwnIsNotRenewed(t *testing.T) {
 	f := newFixture(t)
 	l, key := f.client(), f.key("a")
-	h := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx, lock.Lease(time.Second)))
+	h := must(l.Mutex(key).Lock(f.ctx, lock.Lease(time.Second)))(t)
 	select {
 	case <-h.Context().Done():
 	case <-f.ctx.Done():
@@ -164,7 +164,7 @@ func TestALeaseOfOnesOwnIsNotRenewed(t *testing.T) {
 func TestExtend(t *testing.T) {
 	f := newFixture(t)
 	l, key := f.client(), f.key("a")
-	h := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx, lock.Lease(15*time.Second)))
+	h := must(l.Mutex(key).Lock(f.ctx, lock.Lease(15*time.Second)))(t)
 	check(t, h.Extend(f.ctx, time.Minute))
 	if left := time.Until(h.ValidUntil()); left < 40*time.Second {
 		t.Errorf("valid for %s", left)
@@ -184,7 +184,7 @@ func TestExtend(t *testing.T) {
 func TestRenewalFindsOutThatTheLockIsGone(t *testing.T) {
 	f := newFixture(t)
 	l, key := f.client(lock.WithTTL(600*time.Millisecond)), f.key("a")
-	h := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
+	h := must(l.Mutex(key).Lock(f.ctx))(t)
 	work := h.Context()
 	f.rdb.Set(f.ctx, key, "another's", time.Minute)
 	<-work.Done()
@@ -206,10 +206,10 @@ func TestNamesAreComparedWhole(t *testing.T) {
 	}
 	for i, other := range spoil {
 		key := f.key(fmt.Sprint(i))
-		h := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
+		h := must(l.Mutex(key).Lock(f.ctx))(t)
 		want := other(f.rdb.Get(f.ctx, key).Val())
 		f.rdb.Set(f.ctx, key, want, time.Minute)
-		late := must[lock.Hold](t)(l.Mutex(f.key("other")).Lock(f.ctx))
+		late := must(l.Mutex(f.key("other")).Lock(f.ctx))(t)
 		wantErr(t, h.Unlock(f.ctx), lock.ErrNotHeld, "%q: unlocked", want)
 		if got := f.rdb.Get(f.ctx, key).Val(); got != want {
 			t.Errorf("%q became %q", want, got)
@@ -240,7 +240,7 @@ func TestDo(t *testing.T) {
 		defer func() { _ = recover() }()
 		_ = lock.Do(f.ctx, m, func(context.Context, int64) error { panic("oh") })
 	}()
-	f.unlock(must[lock.Hold](t)(m.TryLock(f.ctx))) // a panic freed it
+	f.unlock(must(m.TryLock(f.ctx))(t)) // a panic freed it
 }
 
 // Many goroutines of many clients increase a number that only the lock protects.

@@ -17,7 +17,7 @@ func TestLockIsHandedOverInOrder(t *testing.T) {
 	f := newFixture(t)
 	for name, m := range f.mutexes(f.client(), "a") {
 		const waiters = 60
-		first := must[lock.Hold](t)(m.Lock(f.ctx))
+		first := must(m.Lock(f.ctx))(t)
 		var order []int // guarded by the lock itself
 		var wg sync.WaitGroup
 		queue := f.queueOf(m, name)
@@ -48,7 +48,7 @@ func TestLockIsHandedOverInOrder(t *testing.T) {
 func TestTheDeadArePassedOver(t *testing.T) {
 	f := newFixture(t)
 	for name, m := range f.mutexes(f.client(), "a") {
-		first := must[lock.Hold](t)(m.Lock(f.ctx))
+		first := must(m.Lock(f.ctx))(t)
 		queue := f.queueOf(m, name)
 		for i := range 50 {
 			f.rdb.ZAdd(f.ctx, queue, z(float64(i), fmt.Sprintf("dead%d dead%d nobody", i, i)))
@@ -66,8 +66,8 @@ func TestOneWhoNeverClaimsCostsItsClaim(t *testing.T) {
 	f := newFixture(t)
 	for name, m := range f.mutexes(f.client(), "a") {
 		sub := f.rdb.Subscribe(f.ctx, "deaf-"+name)
-		must[any](t)(sub.Receive(f.ctx))
-		first := must[lock.Hold](t)(m.Lock(f.ctx))
+		must(sub.Receive(f.ctx))(t)
+		first := must(m.Lock(f.ctx))(t)
 		f.rdb.ZAdd(f.ctx, f.queueOf(m, name), z(1, "deaf deaf deaf-"+name))
 		done := make(chan error, 1)
 		go func() { _, err := m.Lock(f.ctx); done <- err }()
@@ -86,7 +86,7 @@ func TestAHandOverNeedsNoClaim(t *testing.T) {
 	f := &fixture{T: t, ctx: t.Context(), rdb: testkit.Client(t, server.URL()), prefix: "own"}
 	l, key := f.client(), f.key("a")
 	for range 10 { // a machine that stalls for half a second makes the waiter poll after all
-		first := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
+		first := must(l.Mutex(key).Lock(f.ctx))(t)
 		got := f.later(l.Mutex(key).Lock)
 		f.awaitQueue(key+":queue", 1)
 		before := f.commands()
@@ -120,7 +120,7 @@ func TestAHandOverNeedsNoClaim(t *testing.T) {
 func TestALateMessageIsNotBelieved(t *testing.T) {
 	f := newFixture(t)
 	l, key := f.client(), f.key("a")
-	first := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
+	first := must(l.Mutex(key).Lock(f.ctx))(t)
 	got := make(chan error, 1)
 	ctx, cancel := context.WithCancel(f.ctx)
 	go func() { _, err := l.Mutex(key).Lock(ctx); got <- err }()
@@ -154,7 +154,7 @@ func TestAHandOverAfterALongerWaitThanTheTTL(t *testing.T) {
 	lost := 0
 	for try := range tries {
 		key := f.key(fmt.Sprint(try))
-		h := must[lock.Hold](t)(holder.Mutex(key).Lock(f.ctx))
+		h := must(holder.Mutex(key).Lock(f.ctx))(t)
 		time.AfterFunc(ttl+ttl/20, func() { _ = h.Unlock(f.ctx) })
 		next, err := waiter.Mutex(key).Lock(f.ctx)
 		if err != nil {

@@ -30,15 +30,13 @@ func network(t *testing.T, retries int) *badNetwork {
 	t.Helper()
 	t.Parallel()
 	server := testkit.PrivateRedis(t, "appendonly no")
-	proxy, err := faultnet.Listen(server.URL())
-	check(t, err)
+	proxy := must(faultnet.Listen(server.URL()))(t)
 	t.Cleanup(func() {
 		noErr(t, proxy.Close())
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*callLimit)
 	t.Cleanup(cancel)
-	options, err := redis.ParseURL(proxy.URL())
-	check(t, err)
+	options := must(redis.ParseURL(proxy.URL()))(t)
 	options.MaxRetries, options.ContextTimeoutEnabled, options.PoolSize = retries, true, 64
 	options.PoolTimeout = callLimit
 	behind := redis.NewClient(options)
@@ -148,7 +146,7 @@ func TestLostReplies(t *testing.T) {
 			l := n.lockClient()
 			for i := range 20 {
 				m := l.Mutex(n.key(fmt.Sprint(i)))
-				f := must[lock.Hold](t)(m.Lock(n.ctx)) // the script is known
+				f := must(m.Lock(n.ctx))(t) // the script is known
 				n.unlock(f)
 				n.proxy.DropReplyTo("evalsha", 1)
 				h, err := m.TryLock(n.ctx)
@@ -160,7 +158,7 @@ func TestLostReplies(t *testing.T) {
 					n.unlock(h) // the reply is lost, and requested again
 				}
 				n.proxy.KeepReplies()
-				n.unlock(must[lock.Hold](t)(m.TryLock(n.ctx))) // nothing is held
+				n.unlock(must(m.TryLock(n.ctx))(t)) // nothing is held
 			}
 		})
 	}
@@ -171,15 +169,15 @@ func TestAnEntryThatIsRepeatedCountsOnce(t *testing.T) {
 	n := network(t, 3)
 	l, o := n.lockClient(), lock.NewOwner()
 	m := l.Mutex(n.key("a"))
-	n.unlock(must[lock.Hold](t)(m.Lock(n.ctx)))       // both scripts are loaded
+	n.unlock(must(m.Lock(n.ctx))(t))                  // both scripts are loaded
 	for _, lost := range []string{"lock", "unlock"} { // one of them: a fault of both would cancel out
 		n.proxy.KeepReplies()
-		outer := must[lock.Hold](t)(m.Lock(n.ctx, lock.As(o)))
+		outer := must(m.Lock(n.ctx, lock.As(o)))(t)
 		before := n.proxy.Lost()
 		if lost == "lock" {
 			n.proxy.DropReplyTo("evalsha", 1)
 		}
-		inner := must[lock.Hold](t)(m.Lock(n.ctx, lock.As(o)))
+		inner := must(m.Lock(n.ctx, lock.As(o)))(t)
 		if lost == "unlock" {
 			n.proxy.DropReplyTo("evalsha", 1)
 		}
@@ -189,7 +187,7 @@ func TestAnEntryThatIsRepeatedCountsOnce(t *testing.T) {
 		}
 		wantErr(t, errOf(m.TryLock(n.ctx)), lock.ErrNotAcquired, "%s: left twice", lost)
 		n.unlock(outer)
-		n.unlock(must[lock.Hold](t)(m.TryLock(n.ctx)))
+		n.unlock(must(m.TryLock(n.ctx))(t))
 	}
 }
 
@@ -225,7 +223,6 @@ func TestTenThousandLocksAreRenewedThroughASlowServer(t *testing.T) {
 // calls is how many scripts the server has run.
 func (f *fixture) calls() int {
 	f.Helper()
-	info, err := f.rdb.Info(f.ctx, "commandstats").Result()
-	check(f, err)
+	info := must(f.rdb.Info(f.ctx, "commandstats").Result())(f)
 	return calls(info, "evalsha") + calls(info, "eval")
 }

@@ -37,8 +37,7 @@ func newCouncil(t *testing.T) *council {
 	c := &council{T: t, ctx: ctx}
 	for range councilSize {
 		server := testkit.PrivateRedis(t, "appendonly no")
-		proxy, err := faultnet.Listen(server.URL())
-		check(t, err)
+		proxy := must(faultnet.Listen(server.URL()))(t)
 		t.Cleanup(func() { _ = proxy.Close() })
 		c.servers, c.proxies = append(c.servers, server), append(c.proxies, proxy)
 	}
@@ -73,7 +72,7 @@ func (c *council) restart(i int) {
 // lock waits for the quorum, and for the servers to be old enough.
 func (c *council) lock(m lock.QuorumMutex) lock.Hold {
 	c.Helper()
-	return must[lock.Hold](c)(m.Lock(c.ctx))
+	return must(m.Lock(c.ctx))(c)
 }
 
 func TestYoungServersDoNotVote(t *testing.T) {
@@ -152,7 +151,7 @@ func TestAQuorumIsLostWithTheMajority(t *testing.T) {
 		near[i] = lock.New(testkit.Client(t, c.servers[i].URL()), lock.WithTTL(quorumTTL))
 		t.Cleanup(func() { _ = near[i].Close() })
 	}
-	next := must[lock.Hold](t)(lock.Quorum(near...).Mutex("a").Lock(c.ctx))
+	next := must(lock.Quorum(near...).Mutex("a").Lock(c.ctx))(t)
 	if work.Err() == nil || !errors.Is(context.Cause(work), lock.ErrLeaseLost) {
 		t.Errorf("the first holder's context: %v, cause %v", work.Err(), context.Cause(work))
 	}

@@ -81,8 +81,7 @@ func TestRunOnceTakesATickALittleEarly(t *testing.T) {
 	key, tick, early := f.key("job"), 100*time.Second, 10*time.Second
 	claim := func(token string) bool {
 		t.Helper()
-		run, err := scripts.RunOnce(f.ctx, f.rdb, key, token, tick, early)
-		check(t, err)
+		run := must(scripts.RunOnce(f.ctx, f.rdb, key, token, tick, early))(t)
 		return run
 	}
 	if !claim("first") {

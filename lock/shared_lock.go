@@ -82,13 +82,8 @@ func (r *shareRecord) renewals() []scripts.Renewal {
 	return holds
 }
 
-func (r *shareRecord) free(ctx context.Context) (held bool, err error) {
-	return scripts.GiveShareBack(ctx, r.client.scripter(false), r.keys, r.who, r.share)
-}
-
-// withdraw gives up a wait; see mutexRecord.withdraw.
-func (r *shareRecord) withdraw(ctx context.Context, channel string) {
+func (r *shareRecord) free(ctx context.Context, channel string) (held bool, err error) {
 	who := r.who
 	who.Channel = channel
-	_, _ = scripts.GiveShareBack(detached(ctx), r.client.scripter(false), r.keys, who, r.share)
+	return scripts.GiveShareBack(ctx, r.client.scripter(false), r.keys, who, r.share)
 }

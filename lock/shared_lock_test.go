@@ -17,7 +17,7 @@ import (
 func TestReadersShareAndWritersDoNot(t *testing.T) {
 	f := newFixture(t)
 	m := f.client().RWMutex(f.key("a"))
-	a, b := must[lock.Hold](t)(m.RLock(f.ctx)), must[lock.Hold](t)(m.RLock(f.ctx))
+	a, b := must(m.RLock(f.ctx))(t), must(m.RLock(f.ctx))(t)
 	wantErr(t, errOf(m.TryLock(f.ctx)), lock.ErrNotAcquired, "a writer among readers")
 	if a.Fence() != 0 {
 		t.Errorf("a reader has the fence %d", a.Fence())
@@ -25,11 +25,11 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	f.unlock(a)
 	f.unlock(b)
 	wantErr(t, a.Unlock(f.ctx), lock.ErrNotHeld, "unlock twice")
-	w := must[lock.Hold](t)(m.TryLock(f.ctx))
+	w := must(m.TryLock(f.ctx))(t)
 	wantErr(t, errOf(m.TryRLock(f.ctx)), lock.ErrNotAcquired, "a reader beside a writer")
 	wantErr(t, errOf(m.TryLock(f.ctx)), lock.ErrNotAcquired, "a second writer")
 	f.unlock(w)
-	next := must[lock.Hold](t)(m.Lock(f.ctx))
+	next := must(m.Lock(f.ctx))(t)
 	if next.Fence() <= w.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), w.Fence())
 	}
@@ -41,7 +41,7 @@ func TestWritersAreNotStarved(t *testing.T) {
 	f := newFixture(t)
 	key := f.key("a")
 	m := f.client().RWMutex(key)
-	reader := must[lock.Hold](t)(m.RLock(f.ctx))
+	reader := must(m.RLock(f.ctx))(t)
 	wrote := f.later(m.Lock)
 	f.awaitQueue(key+":queue", 1)
 	wantErr(t, errOf(m.TryRLock(f.ctx)), lock.ErrNotAcquired, "a reader overtook the waiting writer")
@@ -69,13 +69,13 @@ func TestWritersAreNotStarved(t *testing.T) {
 func TestPermits(t *testing.T) {
 	f := newFixture(t)
 	s := f.client().Semaphore(f.key("a"), 3)
-	two, one := must[lock.Hold](t)(s.Acquire(f.ctx, 2)), must[lock.Hold](t)(s.Lock(f.ctx))
+	two, one := must(s.Acquire(f.ctx, 2))(t), must(s.Lock(f.ctx))(t)
 	wantErr(t, errOf(s.TryLock(f.ctx)), lock.ErrNotAcquired, "a fourth of three")
 	f.unlock(two)
 	wantErr(t, errOf(s.TryAcquire(f.ctx, 3)), lock.ErrNotAcquired, "three of two")
-	f.unlock(must[lock.Hold](t)(s.TryAcquire(f.ctx, 2)))
+	f.unlock(must(s.TryAcquire(f.ctx, 2))(t))
 	f.unlock(one)
-	f.unlock(must[lock.Hold](t)(s.TryAcquire(f.ctx, 3)))
+	f.unlock(must(s.TryAcquire(f.ctx, 3))(t))
 }
 
 // However many want permits, some of them for longer than their lease, never more than n are held at once.
@@ -118,19 +118,19 @@ func TestPermitsOfTheDeadComeBack(t *testing.T) {
 	s := f.client().Semaphore(f.key("a"), 2)
 	dead := lock.New(f.rdb, lock.WithTTL(2*time.Second))
 	for range 2 {
-		must[lock.Hold](t)(dead.Semaphore(f.key("a"), 2).Lock(f.ctx))
+		must(dead.Semaphore(f.key("a"), 2).Lock(f.ctx))(t)
 	}
 	check(t, dead.Close()) // it neither renews nor unlocks
-	f.unlock(must[lock.Hold](t)(s.Acquire(f.ctx, 2)))
+	f.unlock(must(s.Acquire(f.ctx, 2))(t))
 }
 
 func TestSharesAreRenewed(t *testing.T) {
 	f := newFixture(t)
 	const ttl = 500 * time.Millisecond
 	l := f.client(lock.WithTTL(ttl))
-	reader := must[lock.Hold](t)(l.RWMutex(f.key("rw")).RLock(f.ctx))
-	writer := must[lock.Hold](t)(l.RWMutex(f.key("w")).Lock(f.ctx))
-	permits := must[lock.Hold](t)(l.Semaphore(f.key("s"), 3).Acquire(f.ctx, 3))
+	reader := must(l.RWMutex(f.key("rw")).RLock(f.ctx))(t)
+	writer := must(l.RWMutex(f.key("w")).Lock(f.ctx))(t)
+	permits := must(l.Semaphore(f.key("s"), 3).Acquire(f.ctx, 3))(t)
 	first := permits.ValidUntil()
 	testkit.Eventually(t, callLimit, "renewals", func() bool {
 		for _, h := range []lock.Hold{reader, writer, permits} {
@@ -151,18 +151,18 @@ func TestSharesAreRenewed(t *testing.T) {
 func TestExpirablePermits(t *testing.T) {
 	f := newFixture(t)
 	a, b := f.client().ExpirableSemaphore(f.key("a"), 2), f.client().ExpirableSemaphore(f.key("a"), 2)
-	first := must[lock.Permit](t)(a.Acquire(f.ctx, time.Minute))
-	second := must[lock.Permit](t)(a.TryAcquire(f.ctx, 3*time.Second))
+	first := must(a.Acquire(f.ctx, time.Minute))(t)
+	second := must(a.TryAcquire(f.ctx, 3*time.Second))(t)
 	if first.ID == second.ID {
 		t.Error("two permits have one id")
 	}
 	wantErr(t, errOf(b.TryAcquire(f.ctx, time.Second)), lock.ErrNotAcquired, "a third of two")
-	third := must[lock.Permit](t)(b.Acquire(f.ctx, time.Minute)) // when the second's time is over
+	third := must(b.Acquire(f.ctx, time.Minute))(t) // when the second's time is over
 	if time.Now().Before(second.ValidUntil) {
 		t.Errorf("the third began %s before the second's end", time.Until(second.ValidUntil))
 	}
 	wantErr(t, a.Release(f.ctx, second.ID), lock.ErrNotHeld, "late release")
-	until := must[time.Time](t)(b.Extend(f.ctx, first.ID, time.Hour)) // by another client
+	until := must(b.Extend(f.ctx, first.ID, time.Hour))(t) // by another client
 	if time.Until(until) < 50*time.Minute {
 		t.Errorf("extended until %s", until)
 	}
@@ -180,7 +180,7 @@ func TestALatchOpensWhenAllHaveArrived(t *testing.T) {
 	f := newFixture(t)
 	const parties, waiters = 5, 8
 	l := f.client().CountDownLatch(f.key("a"), parties, time.Minute)
-	if n := must[int64](t)(l.Missing(f.ctx)); n != parties || f.rdb.Exists(f.ctx, f.key("a")).Val() != 0 {
+	if n := must(l.Missing(f.ctx))(t); n != parties || f.rdb.Exists(f.ctx, f.key("a")).Val() != 0 {
 		t.Errorf("%d are missing of an unused latch, or Missing created it", n)
 	}
 	done := make(chan error, waiters)
@@ -193,7 +193,7 @@ func TestALatchOpensWhenAllHaveArrived(t *testing.T) {
 			t.Fatalf("open with %d parties", i)
 		}
 		for range 2 { // the second one does not count
-			if n := must[int64](t)(l.CountDown(f.ctx, fmt.Sprint("party ", i))); n != int64(parties-i-1) {
+			if n := must(l.CountDown(f.ctx, fmt.Sprint("party ", i)))(t); n != int64(parties-i-1) {
 				t.Errorf("%d are missing after %d arrived", n, i+1)
 			}
 		}
@@ -202,7 +202,7 @@ func TestALatchOpensWhenAllHaveArrived(t *testing.T) {
 		noErr(t, <-done)
 	}
 	noErr(t, l.Wait(f.ctx), "an open latch")
-	if n := must[int64](t)(l.CountDown(f.ctx, "one too many")); n != 0 {
+	if n := must(l.CountDown(f.ctx, "one too many"))(t); n != 0 {
 		t.Errorf("%d are missing of an open latch", n)
 	}
 	if left := f.ttl(f.key("a")); left <= 0 {
@@ -225,7 +225,7 @@ func TestAllLocksOrNone(t *testing.T) {
 	f := newFixture(t)
 	l := f.client()
 	a, b, rw, s := l.Mutex(f.key("a")), l.FairMutex(f.key("b")), l.RWMutex(f.key("rw")), l.Semaphore(f.key("s"), 1)
-	h := must[lock.Hold](t)(lock.All(s, rw, b, a).Lock(f.ctx))
+	h := must(lock.All(s, rw, b, a).Lock(f.ctx))(t)
 	for i, one := range []lock.Locker{a, b, rw, s} {
 		wantErr(t, errOf(one.TryLock(f.ctx)), lock.ErrNotAcquired, "lock %d", i)
 	}
@@ -234,11 +234,11 @@ func TestAllLocksOrNone(t *testing.T) {
 	}
 	f.unlock(h)
 	wantErr(t, h.Unlock(f.ctx), lock.ErrNotHeld, "unlock twice")
-	busy := must[lock.Hold](t)(rw.Lock(f.ctx))
+	busy := must(rw.Lock(f.ctx))(t)
 	err := errOf(lock.All(a, b, rw, s).Lock(f.ctx, lock.Wait(50*time.Millisecond)))
 	wantErr(t, err, lock.ErrNotAcquired, "one is busy")
 	for _, one := range []lock.Locker{a, b, s} {
-		f.unlock(must[lock.Hold](t)(one.TryLock(f.ctx)))
+		f.unlock(must(one.TryLock(f.ctx))(t))
 	}
 	f.unlock(busy)
 	wantErr(t, errOf(lock.All(a, a).Lock(f.ctx)), lock.ErrBadKey, "one twice")
@@ -249,13 +249,13 @@ func TestAllLocksOrNone(t *testing.T) {
 func TestAllIsLostWithOne(t *testing.T) {
 	f := newFixture(t)
 	l := f.client(lock.WithTTL(2 * time.Second))
-	h := must[lock.Hold](t)(lock.All(l.Mutex(f.key("a")), l.Mutex(f.key("b"))).Lock(f.ctx))
+	h := must(lock.All(l.Mutex(f.key("a")), l.Mutex(f.key("b"))).Lock(f.ctx))(t)
 	work := h.Context()
 	f.rdb.Del(f.ctx, f.key("b"))
 	<-work.Done()
 	wantErr(t, context.Cause(work), lock.ErrLeaseLost, "cause")
 	wantErr(t, h.Unlock(f.ctx), lock.ErrNotHeld, "unlock")
-	f.unlock(must[lock.Hold](t)(l.Mutex(f.key("a")).TryLock(f.ctx)))
+	f.unlock(must(l.Mutex(f.key("a")).TryLock(f.ctx))(t))
 }
 
 // Callers that list the same locks in every order never deadlock.

@@ -169,7 +169,7 @@ func (c *connection) forwardReply(chunk []byte) bool {
 		}
 		c.inReply = !ended
 		if c.dropping && ended {
-			c.faults.countLost()
+			c.faults.change(func() { c.faults.lost++ })
 			return false
 		}
 		if !c.dropping && !c.deliver(part) {

@@ -31,6 +31,13 @@ func newFaults() faults {
 	return faults{thawed: thawed}
 }
 
+// change runs do under the mutex.
+func (f *faults) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
 func (f *faults) freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,18 +58,6 @@ func (f *faults) thaw() {
 	}
 }
 
-func (f *faults) slow(delay time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.delay = delay
-}
-
-func (f *faults) dropReplies(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dropNext += max(n, 0)
-}
-
 func (f *faults) dropReplyTo(text string, n int) {
 	if n < 1 {
 		return
@@ -70,24 +65,6 @@ func (f *faults) dropReplyTo(text string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dropAnswering = append(f.dropAnswering, &expectedRequest{[]byte(strings.ToLower(text)), n})
-}
-
-func (f *faults) cancelDrops() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dropNext, f.dropAnswering = 0, nil
-}
-
-func (f *faults) lostCount() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lost
-}
-
-func (f *faults) countLost() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lost++
 }
 
 // awaitThaw waits while the network is frozen. It returns false when the context ended first.

@@ -123,11 +123,11 @@ func (p *Proxy) Thaw() { p.faults.thaw() }
 
 // Slow delays every reply. A reply of more than 64 KiB comes in several chunks, each of them delayed. 0 makes the
 // network fast again.
-func (p *Proxy) Slow(delay time.Duration) { p.faults.slow(delay) }
+func (p *Proxy) Slow(delay time.Duration) { p.faults.change(func() { p.faults.delay = delay }) }
 
 // DropReplies drops the next n replies of the server, on any connection, replies to a client's first messages included.
 // The server has done what was requested; the connection ends in place of the reply.
-func (p *Proxy) DropReplies(n int) { p.faults.dropReplies(n) }
+func (p *Proxy) DropReplies(n int) { p.faults.change(func() { p.faults.dropNext += max(n, 0) }) }
 
 // DropReplyTo drops the replies to the next n requests that contain a text, in upper or lower case: a command's name,
 // an argument. Requests already sent don't count. A request is what a client sends to get one reply: one command of a
@@ -138,10 +138,15 @@ func (p *Proxy) DropReplyTo(text string, n int) { p.faults.dropReplyTo(text, n) 
 
 // KeepReplies cancels the rest of DropReplies and DropReplyTo, but not for requests that were already sent: the reply
 // to a marked one is still dropped.
-func (p *Proxy) KeepReplies() { p.faults.cancelDrops() }
+func (p *Proxy) KeepReplies() {
+	p.faults.change(func() { p.faults.dropNext, p.faults.dropAnswering = 0, nil })
+}
 
 // Lost returns how many replies were dropped so far.
-func (p *Proxy) Lost() int { return p.faults.lostCount() }
+func (p *Proxy) Lost() (n int) {
+	p.faults.change(func() { n = p.faults.lost })
+	return n
+}
 
 // Connections returns how many connections are open now.
 func (p *Proxy) Connections() int {
