@@ -14,7 +14,7 @@ import (
 func newCluster(t *testing.T) *RedisCluster {
 	t.Helper()
 	c, err := StartRedisCluster(limited(t))
-	must(t, c, err)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, c.Close()) })
 	return c
 }
@@ -70,14 +70,12 @@ func TestANodeComesBackWithItsData(t *testing.T) {
 func TestANodeWhosePortIsTakenSaysSo(t *testing.T) {
 	t.Parallel()
 	if _, err := findRedis(); err != nil {
-		must(t, 0, err)
+		needServer(t, err)
 	}
-	box, err := openSandbox()
-	check(t, err)
+	box := must(openSandbox())(t)
 	t.Cleanup(func() { check(t, box.close()) })
 	for _, taken := range []string{"clients", "bus"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		check(t, err)
+		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		t.Cleanup(func() { check(t, l.Close()) })
 		free, err := freePorts(limited(t))
 		for err != nil {

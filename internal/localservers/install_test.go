@@ -194,8 +194,7 @@ func TestAptStartsNoServiceAndTidiesUp(t *testing.T) {
 			if err := install(t, ctx, root); (err != nil) != c.fails {
 				t.Errorf("got %v, want failure %t", err, c.fails)
 			}
-			seen, err := os.ReadFile(filepath.Join(root, "seen"))
-			check(t, err)
+			seen := must(os.ReadFile(filepath.Join(root, "seen")))(t)
 			for _, want := range []string{"exit 101", "create_main_cluster = false"} {
 				if !strings.Contains(string(seen), want) {
 					t.Errorf("while installing: %q is missing in %q", want, seen)

@@ -51,10 +51,8 @@ func startChild(t *testing.T, role string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleEnv+"="+role)
-	stdin, err := cmd.StdinPipe()
-	check(t, err)
-	stdout, err := cmd.StdoutPipe()
-	check(t, err)
+	stdin := must(cmd.StdinPipe())(t)
+	stdout := must(cmd.StdoutPipe())(t)
 	check(t, cmd.Start())
 	c := &child{cmd: cmd, lines: bufio.NewScanner(stdout)}
 	t.Cleanup(func() { _ = stdin.Close() })
@@ -87,9 +85,9 @@ func (c *child) kill(t *testing.T) {
 func needBoth(t *testing.T) {
 	t.Helper()
 	_, err := findRedis()
-	must(t, 0, err)
+	needServer(t, err)
 	_, err = findPostgres()
-	must(t, 0, err)
+	needServer(t, err)
 }
 
 func TestNothingOutlivesAKilledParent(t *testing.T) {
@@ -100,8 +98,7 @@ func TestNothingOutlivesAKilledParent(t *testing.T) {
 			t.Parallel()
 			c := startChild(t, role)
 			c.awaitReady(t)
-			before, err := processesUnder(c.dir)
-			check(t, err)
+			before := must(processesUnder(c.dir))(t)
 			if len(before) < 4 { // Redis, Postgres, the worker, the supervisor, and Postgres' own
 				t.Fatalf("the child runs only %v", before)
 			}
@@ -144,8 +141,7 @@ func awaitNothing(t *testing.T, dir string) {
 	eventually(t, "servers and directory to be gone", func() bool {
 		_, err := os.Stat(dir)
 		gone := errors.Is(err, os.ErrNotExist)
-		left, err = processesUnder(dir)
-		check(t, err)
+		left = must(processesUnder(dir))(t)
 		return gone && len(left) == 0
 	})
 }
@@ -194,8 +190,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	source, err := os.Open(from)
-	check(t, err)
+	source := must(os.Open(from))(t)
 	defer source.Close()
 	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
 	check(t, err)

@@ -28,22 +28,20 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// must skips the test where a server isn't installed, unless servers are required, and fails it on any other error.
-func must[T any](t *testing.T, server T, err error) T {
+// needServer skips the test where a server isn't installed, unless servers are required, and fails it on any other
+// error.
+func needServer(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {
 		t.Skipf("needs a real server: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server
+	check(t, err)
 }
 
 func newRedis(t *testing.T, config ...string) *Redis {
 	t.Helper()
 	r, err := StartRedis(limited(t), config...)
-	must(t, r, err)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	return r
 }
@@ -51,7 +49,7 @@ func newRedis(t *testing.T, config ...string) *Redis {
 func newPostgres(t *testing.T, config ...string) *Postgres {
 	t.Helper()
 	p, err := StartPostgres(limited(t), config...)
-	must(t, p, err)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, p.Close()) })
 	return p
 }
@@ -60,6 +58,15 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must returns the value of a call, and ends the test on an error.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }
 

@@ -15,8 +15,7 @@ import (
 
 func connect(t *testing.T, p *Postgres) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(limited(t), p.URL())
-	check(t, err)
+	conn := must(pgx.Connect(limited(t), p.URL()))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // it may have lost its server
 	return conn
 }
@@ -42,7 +41,8 @@ func TestPostgresIsDurableAndPrivateAndTakesConfigLines(t *testing.T) {
 	conn := connect(t, newPostgres(t, "work_mem = 5MB"))
 	want := map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "listen_addresses": "",
-		"server_encoding": "UTF8", "max_connections": "200", "TimeZone": "UTC", "dynamic_shared_memory_type": "mmap", "work_mem": "5MB",
+		"server_encoding": "UTF8", "max_connections": "200",
+		"TimeZone": "UTC", "dynamic_shared_memory_type": "mmap", "work_mem": "5MB",
 	}
 	for name, value := range want {
 		if got := query[string](t, conn, "select current_setting($1)", name); got != value {
@@ -141,7 +141,7 @@ func TestPostgresThatCannotStartSaysWhy(t *testing.T) {
 		t.Fatal("started with a setting that doesn't exist")
 	}
 	if errors.Is(err, ErrNoBinary) {
-		must(t, p, err)
+		needServer(t, err)
 	}
 	if !strings.Contains(err.Error(), "no_such_setting") {
 		t.Errorf("the error does not show the log: %v", err)
@@ -168,8 +168,7 @@ func TestKilledPostgresLeavesNoSharedMemory(t *testing.T) {
 		t.Skip("this system doesn't list its shared memory in /proc")
 	}
 	p := newPostgres(t)
-	lock, err := os.ReadFile(filepath.Join(p.Dir(), "data", "postmaster.pid"))
-	check(t, err)
+	lock := must(os.ReadFile(filepath.Join(p.Dir(), "data", "postmaster.pid")))(t)
 	segment := strings.Fields(strings.Split(string(lock), "\n")[6])[1]
 	if !segmentExists(t, segment) {
 		t.Fatalf("segment %s of the running server is not listed", segment)
@@ -183,8 +182,7 @@ func TestKilledPostgresLeavesNoSharedMemory(t *testing.T) {
 
 func segmentExists(t *testing.T, id string) bool {
 	t.Helper()
-	list, err := os.ReadFile("/proc/sysvipc/shm")
-	check(t, err)
+	list := must(os.ReadFile("/proc/sysvipc/shm"))(t)
 	for line := range strings.Lines(string(list)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == id {
 			return true

@@ -14,8 +14,7 @@ import (
 
 func clientOf(t *testing.T, r *Redis) *redis.Client {
 	t.Helper()
-	options, err := redis.ParseURL(r.URL())
-	check(t, err)
+	options := must(redis.ParseURL(r.URL()))(t)
 	options.MaxRetries = -1
 	options.ContextTimeoutEnabled = true
 	client := redis.NewClient(options)
@@ -31,8 +30,7 @@ func TestRedisIsDurableAndPrivate(t *testing.T) {
 		"daemonize": "no",
 	}
 	for name, value := range want {
-		got, err := client.ConfigGet(limited(t), name).Result()
-		check(t, err)
+		got := must(client.ConfigGet(limited(t), name).Result())(t)
 		if got[name] != value {
 			t.Errorf("%s: got %q, want %q", name, got[name], value)
 		}
@@ -42,8 +40,7 @@ func TestRedisIsDurableAndPrivate(t *testing.T) {
 func TestRedisTakesConfigLines(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, newRedis(t, "maxmemory 5mb", "appendfsync everysec"))
-	got, err := client.ConfigGet(limited(t), "*").Result()
-	check(t, err)
+	got := must(client.ConfigGet(limited(t), "*").Result())(t)
 	if got["maxmemory"] != "5242880" || got["appendfsync"] != "everysec" {
 		t.Errorf("got maxmemory %q, appendfsync %q, want 5242880, everysec", got["maxmemory"], got["appendfsync"])
 	}
@@ -65,8 +62,7 @@ func TestRedisKeepsEveryAnsweredWriteOverAKill(t *testing.T) {
 		}
 		check(t, r.Restart(limited(t)))
 	}
-	got, err := client.Get(limited(t), "writes").Int()
-	check(t, err)
+	got := must(client.Get(limited(t), "writes").Int())(t)
 	if got != 3 || r.URL() != url {
 		t.Errorf("got %d writes at %s, want 3 at %s", got, r.URL(), url)
 	}
@@ -119,7 +115,7 @@ func TestRedisThatCannotStartSaysWhy(t *testing.T) {
 		t.Fatal("started with a setting that doesn't exist")
 	}
 	if errors.Is(err, ErrNoBinary) {
-		must(t, r, err)
+		needServer(t, err)
 	}
 	if !strings.Contains(err.Error(), "no-such-setting") {
 		t.Errorf("the error does not show the log: %v", err)
@@ -140,8 +136,7 @@ func TestRedisStartIsBounded(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "thinking") {
 		t.Errorf("got %v, want a deadline and the log", err)
 	}
-	left, err := processesUnder(fake)
-	check(t, err)
+	left := must(processesUnder(fake))(t)
 	if len(left) != 0 {
 		t.Errorf("processes left: %v", left)
 	}

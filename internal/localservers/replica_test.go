@@ -10,8 +10,7 @@ import (
 
 func newReplica(t *testing.T, primary *Redis, config ...string) *Redis {
 	t.Helper()
-	r, err := primary.StartReplica(limited(t), config...)
-	check(t, err)
+	r := must(primary.StartReplica(limited(t), config...))(t)
 	return r
 }
 
@@ -83,8 +82,7 @@ func TestDataIsRestored(t *testing.T) {
 	r := newRedis(t)
 	client := clientOf(t, r)
 	check(t, client.Incr(limited(t), "n").Err())
-	saved, err := r.SaveData()
-	check(t, err)
+	saved := must(r.SaveData())(t)
 	check(t, client.Incr(limited(t), "n").Err())
 	if err := r.RestoreData(saved); err == nil || !strings.Contains(err.Error(), "stop or kill it first") {
 		t.Errorf("on a running server: got %v", err)

@@ -15,7 +15,7 @@ import (
 func newServers(t *testing.T) *Servers {
 	t.Helper()
 	s, err := Start(limited(t))
-	must(t, s, err)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, s.Close()) })
 	return s
 }
@@ -55,8 +55,7 @@ func TestServersHaveASessionOfTheirOwn(t *testing.T) {
 		"supervisor": s.sandbox.supervisor.Process.Pid,
 	}
 	for name, pid := range pids {
-		group, err := syscall.Getpgid(pid)
-		check(t, err)
+		group := must(syscall.Getpgid(pid))(t)
 		if group != pid {
 			t.Errorf("%s: process group %d, want its own, %d", name, group, pid)
 		}
@@ -73,13 +72,11 @@ func TestCloseTidiesUpWithoutItsSupervisor(t *testing.T) {
 
 func TestNothingStartsInAClosedSandbox(t *testing.T) {
 	t.Parallel()
-	d, err := openSandbox()
-	check(t, err)
+	d := must(openSandbox())(t)
 	t.Cleanup(func() { check(t, d.close()) })
 	check(t, os.Remove(filepath.Join(d.dir, "open"))) // the supervisor's first act
 	proof := filepath.Join(d.dir, "started")
-	proc, err := d.start(command{name: "late", argv: []string{"/bin/touch", proof}})
-	check(t, err)
+	proc := must(d.start(command{name: "late", argv: []string{"/bin/touch", proof}}))(t)
 	<-proc.exited
 	if _, err := os.Stat(proof); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a command ran after its sandbox was closed: %v", err)
@@ -89,14 +86,12 @@ func TestNothingStartsInAClosedSandbox(t *testing.T) {
 // Not parallel: it changes the environment.
 func TestDirectoryIsShortAndClosedToOthers(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("long", 40)))
-	d, err := openSandbox()
-	check(t, err)
+	d := must(openSandbox())(t)
 	t.Cleanup(func() { check(t, d.close()) })
 	if got := len(d.dir) + len(longestSocket); got > maxSocketPath {
 		t.Errorf("a socket's path has %d bytes, want at most %d", got, maxSocketPath)
 	}
-	info, err := os.Stat(d.dir)
-	check(t, err)
+	info := must(os.Stat(d.dir))(t)
 	if got := info.Mode().Perm(); got&^0o011 != 0o700 {
 		t.Errorf("%s has mode %o, want 700 or 711", d.dir, got)
 	}
@@ -104,8 +99,7 @@ func TestDirectoryIsShortAndClosedToOthers(t *testing.T) {
 
 func run(t *testing.T, s *Servers, p Program) *RunningProgram {
 	t.Helper()
-	program, err := s.Run(p)
-	check(t, err)
+	program := must(s.Run(p))(t)
 	return program
 }
 
