@@ -113,7 +113,7 @@ returning j.reason`
 // if this call disabled it. Nothing happens when the claim is lost.
 func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
 	reasons, err := queryAll(ctx, s, "record a failed delivery", pgx.RowTo[string], failQuery,
-		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Pause, webhook.FailingLimit)
+		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Backoff, webhook.FailingLimit)
 	if err != nil || len(reasons) == 0 {
 		return "", err
 	}

@@ -31,7 +31,7 @@ type AdminDeps struct {
 	Stock     *pipeline.StockReader
 	Auditor   *pipeline.Auditor
 	Repairer  *pipeline.Repairer
-	Endpoints *webhook.Desk
+	Endpoints *webhook.EndpointService
 	Log       *slog.Logger
 
 	Token   string                // ADMIN_TOKEN; while it is empty every call is refused

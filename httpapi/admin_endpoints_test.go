@@ -89,7 +89,7 @@ func TestAdminEndpoints(t *testing.T) {
 func TestEventsShowTheOrder(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
-	_, err := webhook.NewDesk(r.store, webhook.Policy{}).Add(t.Context(), "ann", "https://example.com/", nil)
+	_, err := webhook.NewEndpointService(r.store, webhook.Policy{}).Add(t.Context(), "ann", "https://example.com/", nil)
 	must(t, err)
 	sale := newSale("drop-1", 10)
 	sale.PaymentWindow = 0

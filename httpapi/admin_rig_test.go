@@ -42,7 +42,7 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 		Store: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log),
 		Publisher: r.publisher, Stock: pipeline.NewStockReader(r.rdb, r.keys), Auditor: auditor,
 		Repairer:  pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
-		Endpoints: webhook.NewDesk(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
+		Endpoints: webhook.NewEndpointService(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
 	}))
 	return &adminRig{&r, public, proxy}
 }

@@ -1,4 +1,4 @@
-// Package internal_test holds the documents against the tree.
+// Package internal_test checks the documents against the tree.
 package internal_test
 
 import (
@@ -17,7 +17,7 @@ var (
 	mdLink      = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 )
 
-// TestEveryInvariantNamesItsTests: each of the nine has tests, and each test that is named exists.
+// TestEveryInvariantNamesItsTests checks that each invariant has tests, and that each test it names exists.
 func TestEveryInvariantNamesItsTests(t *testing.T) {
 	t.Parallel()
 	defined := definedTests(t)
@@ -38,7 +38,7 @@ func TestEveryInvariantNamesItsTests(t *testing.T) {
 	}
 }
 
-// TestLinksLeadSomewhere: every relative link in a document has its file.
+// TestLinksLeadSomewhere checks that the file of every relative link in a document exists.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	links := 0
@@ -46,7 +46,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		for _, link := range mdLink.FindAllStringSubmatch(text, -1) {
 			links++
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), link[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", path, link[1])
+				t.Errorf("%s links to %s, which does not exist", path, link[1])
 			}
 		}
 	})
@@ -66,7 +66,7 @@ func definedTests(t *testing.T) map[string]bool {
 	return defined
 }
 
-// walk visits the repository's files with an ending.
+// walk visits the repository's files whose names end so.
 func walk(t *testing.T, ending string, visit func(path, text string)) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {

@@ -9,45 +9,46 @@ import (
 	"time"
 )
 
-// ordered is a Locker with a place among others.
-type ordered interface {
+// sortable is a Locker that has one key.
+type sortable interface {
 	Locker
-	order() string
-	reenters() bool
+	sortKey() string
+	reentrant() bool
 }
 
-func (m Mutex) order() string       { return m.key }
-func (m Mutex) reenters() bool      { return true }
-func (m RWMutex) order() string     { return m.shares.key }
-func (m RWMutex) reenters() bool    { return false }
-func (s Semaphore) order() string   { return s.shares.key }
-func (s Semaphore) reenters() bool  { return false }
-func (m QuorumMutex) order() string { return m.key }
-func (m QuorumMutex) reenters() bool {
-	return false
-}
+func (m Mutex) sortKey() string       { return m.key }
+func (m Mutex) reentrant() bool       { return true }
+func (m RWMutex) sortKey() string     { return m.shared.key }
+func (m RWMutex) reentrant() bool     { return false }
+func (s Semaphore) sortKey() string   { return s.shared.key }
+func (s Semaphore) reentrant() bool   { return false }
+func (m QuorumMutex) sortKey() string { return m.key }
+func (m QuorumMutex) reentrant() bool { return false }
 
 // MaxAll bounds the locks of one All: they are taken one after the other.
 const MaxAll = 100
 
-// several is what All returns.
-type several []Locker
+// allLocks is what All returns.
+type allLocks []Locker
 
-// All is several locks of this package as one: any kinds, on any clients, with different keys. They are taken one after the
-// other in the order of their keys, whatever order they are named in, so that two who want the same can't wait for each other;
-// a round trip for each. The Hold is lost when one of them is; it has no fence, take the single locks where a store checks one.
-// With As, the owner enters those that know owners.
-func All(locks ...Locker) Locker { return several(locks) }
+// All combines several locks of this package into one: any kinds, on any clients, with different keys. They are taken
+// one after the other in the order of their keys, however they are listed, so that two callers who want the same locks
+// can't deadlock. Each costs a round trip. The Hold is lost when one of them is. It has no fence: take the single locks
+// where a store checks one. With As, the owner enters those locks that know owners.
+func All(locks ...Locker) Locker { return allLocks(locks) }
 
-func (a several) Lock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return a.take(ctx, options, func(ctx context.Context, l Locker, o ...CallOption) (Hold, error) { return l.Lock(ctx, o...) })
+func (a allLocks) Lock(ctx context.Context, options ...CallOption) (Hold, error) {
+	return a.acquire(ctx, Locker.Lock, options)
 }
 
-func (a several) TryLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return a.take(ctx, options, func(ctx context.Context, l Locker, o ...CallOption) (Hold, error) { return l.TryLock(ctx, o...) })
+func (a allLocks) TryLock(ctx context.Context, options ...CallOption) (Hold, error) {
+	return a.acquire(ctx, Locker.TryLock, options)
 }
 
-func (a several) take(ctx context.Context, options []CallOption, lock func(context.Context, Locker, ...CallOption) (Hold, error)) (Hold, error) {
+// lockMethod is Locker.Lock or Locker.TryLock.
+type lockMethod func(Locker, context.Context, ...CallOption) (Hold, error)
+
+func (a allLocks) acquire(ctx context.Context, lock lockMethod, options []CallOption) (Hold, error) {
 	sorted, err := a.sorted()
 	if err != nil {
 		return nil, err
@@ -66,37 +67,37 @@ func (a several) take(ctx context.Context, options []CallOption, lock func(conte
 		if !deadline.IsZero() {
 			these = append(slices.Clone(these), Wait(max(time.Until(deadline), time.Nanosecond)))
 		}
-		if !l.reenters() {
+		if !l.reentrant() {
 			these = append(slices.Clone(these), As(Owner{}))
 		}
-		h, err := lock(ctx, l, these...)
+		h, err := lock(l, ctx, these...)
 		if err != nil {
 			for _, m := range slices.Backward(members) {
 				err = errors.Join(err, m.Unlock(ctx))
 			}
-			return nil, fmt.Errorf("%.100q: %w", l.order(), err)
+			return nil, fmt.Errorf("%.100q: %w", l.sortKey(), err)
 		}
 		members = append(members, h.(member))
 	}
 	return newGroup(ctx, members, len(members)), nil
 }
 
-func (a several) sorted() ([]ordered, error) {
+func (a allLocks) sorted() ([]sortable, error) {
 	if err := checkCount("locks", int64(len(a)), MaxAll); err != nil {
 		return nil, err
 	}
-	locks := make([]ordered, 0, len(a))
+	locks := make([]sortable, 0, len(a))
 	for _, l := range a {
-		one, ok := l.(ordered)
+		one, ok := l.(sortable)
 		if !ok {
 			return nil, fmt.Errorf("lock: All takes locks of this package with one key each, not %T", l)
 		}
 		locks = append(locks, one)
 	}
-	slices.SortFunc(locks, func(x, y ordered) int { return strings.Compare(x.order(), y.order()) })
+	slices.SortFunc(locks, func(x, y sortable) int { return strings.Compare(x.sortKey(), y.sortKey()) })
 	for i := 1; i < len(locks); i++ {
-		if locks[i].order() == locks[i-1].order() {
-			return nil, fmt.Errorf("%w: All names %.100q twice", ErrBadKey, locks[i].order())
+		if locks[i].sortKey() == locks[i-1].sortKey() {
+			return nil, fmt.Errorf("%w: All names %.100q twice", ErrBadKey, locks[i].sortKey())
 		}
 	}
 	return locks, nil

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,10 +16,8 @@ import (
 
 // clusterFixture is the tests' shared Redis Cluster, with keys of the test's own on every node.
 type clusterFixture struct {
-	*testing.T
-	ctx    context.Context
-	rdb    *redis.ClusterClient
-	prefix string // of the test's keys; another one each time it runs
+	*fixture
+	cluster *redis.ClusterClient
 }
 
 func newClusterFixture(t *testing.T) *clusterFixture {
@@ -28,22 +25,21 @@ func newClusterFixture(t *testing.T) *clusterFixture {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	t.Cleanup(cancel)
-	return &clusterFixture{T: t, ctx: ctx, rdb: testkit.RedisCluster(t), prefix: t.Name() + "-" + rand.Text()}
+	cluster := testkit.RedisCluster(t)
+	return &clusterFixture{&fixture{T: t, ctx: ctx, rdb: cluster, prefix: t.Name() + "-" + rand.Text()}, cluster}
 }
 
-// client is a lock client on connections of its own, and so with a subscription of its own, on any of the nodes.
+// client is a lock client with connections, and so a subscription, of its own, on any of the nodes.
 func (f *clusterFixture) client(options ...lock.Option) *lock.Client {
 	f.Helper()
 	l := lock.New(testkit.RedisCluster(f.T), options...)
 	f.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			f.Errorf("close: %v", err)
-		}
+		noErr(f, l.Close(), "close")
 	})
 	return l
 }
 
-// keys are two for each node: one without a hash tag, and one with.
+// keys returns two keys for each node: one without a hash tag and one with.
 func (f *clusterFixture) keys(name string) []string {
 	f.Helper()
 	var keys []string
@@ -62,14 +58,11 @@ func (f *clusterFixture) keys(name string) []string {
 
 func (f *clusterFixture) nodeOf(key string) string {
 	f.Helper()
-	node, err := f.rdb.MasterForKey(f.ctx, key)
-	if err != nil {
-		f.Fatal(err)
-	}
+	node := must(f.cluster.MasterForKey(f.ctx, key))(f)
 	return node.Options().Addr
 }
 
-// queueOf is the key beside a lock's in which who waits stands.
+// queueOf returns the key of a lock's queue.
 func (f *clusterFixture) queueOf(key string) string {
 	f.Helper()
 	for _, queue := range []string{key + ":queue", "{" + key + "}:queue"} {
@@ -81,66 +74,29 @@ func (f *clusterFixture) queueOf(key string) string {
 	return ""
 }
 
-func (f *clusterFixture) slot(key string) int64 { return f.rdb.ClusterKeySlot(f.ctx, key).Val() }
+func (f *clusterFixture) slot(key string) int64 { return f.cluster.ClusterKeySlot(f.ctx, key).Val() }
 
-// waiting waits until somebody waits for a lock.
+// waiting waits until a lock has a waiter.
 func (f *clusterFixture) waiting(key string) {
 	f.Helper()
 	queue := f.queueOf(key)
-	testkit.Eventually(f, callLimit, "somebody to wait for "+key, func() bool { return f.rdb.Exists(f.ctx, queue).Val() == 1 })
-}
-
-func (f *clusterFixture) unlock(h lock.Hold) {
-	f.Helper()
-	if err := h.Unlock(f.ctx); err != nil {
-		f.Errorf("unlock: %v", err)
-	}
-}
-
-func (f *clusterFixture) busy(what string, err error) {
-	f.Helper()
-	if !errors.Is(err, lock.ErrNotAcquired) {
-		f.Errorf("%s: got %v, want ErrNotAcquired", what, err)
-	}
-}
-
-// later takes a lock in the background.
-func (f *clusterFixture) later(take func(context.Context, ...lock.CallOption) (lock.Hold, error)) <-chan lock.Hold {
-	got := make(chan lock.Hold, 1)
-	go func() {
-		h, err := take(f.ctx)
-		if err != nil {
-			f.Errorf("wait: %v", err)
-		}
-		got <- h
-	}()
-	return got
-}
-
-// taken is what later gives.
-func (f *clusterFixture) taken(got <-chan lock.Hold) lock.Hold {
-	f.Helper()
-	h := <-got
-	if h == nil {
-		f.FailNow()
-	}
-	return h
+	testkit.Eventually(f, callLimit, "a waiter for "+key, func() bool { return f.rdb.Exists(f.ctx, queue).Val() == 1 })
 }
 
 func TestMutexesOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	a, b := f.client(), f.client()
-	kinds := map[string]func(*lock.Client, string) lock.Mutex{"mutex": (*lock.Client).Mutex, "fair": (*lock.Client).FairMutex}
-	for kind, mutex := range kinds {
+	for kind, mutex := range map[string]func(*lock.Client, string) lock.Mutex{
+		"mutex": (*lock.Client).Mutex, "fair": (*lock.Client).FairMutex,
+	} {
 		for _, key := range f.keys(kind) {
 			owner := lock.NewOwner()
-			outer := must[lock.Hold](t)(mutex(a, key).Lock(f.ctx, lock.As(owner)))
-			inner := must[lock.Hold](t)(mutex(b, key).Lock(f.ctx, lock.As(owner)))
+			outer := must(mutex(a, key).Lock(f.ctx, lock.As(owner)))(t)
+			inner := must(mutex(b, key).Lock(f.ctx, lock.As(owner)))(t)
 			if inner.Fence() != outer.Fence() {
 				t.Errorf("%s: one owner has the fences %d and %d", key, outer.Fence(), inner.Fence())
 			}
-			_, err := mutex(b, key).TryLock(f.ctx)
-			f.busy(key, err)
+			wantErr(t, errOf(mutex(b, key).TryLock(f.ctx)), lock.ErrNotAcquired, "%s", key)
 			next := f.later(mutex(b, key).Lock)
 			f.waiting(key)
 			f.unlock(outer)
@@ -149,25 +105,22 @@ func TestMutexesOnACluster(t *testing.T) {
 			if h.Fence() <= outer.Fence() {
 				t.Errorf("%s: fence %d after %d", key, h.Fence(), outer.Fence())
 			}
-			_, err = mutex(a, key).TryLock(f.ctx)
-			f.busy(key+" after the hand-over", err)
+			wantErr(t, errOf(mutex(a, key).TryLock(f.ctx)), lock.ErrNotAcquired, "%s after the transfer", key)
 			f.unlock(h)
-			f.unlock(must[lock.Hold](t)(mutex(a, key).TryLock(f.ctx)))
+			f.unlock(must(mutex(a, key).TryLock(f.ctx))(t))
 		}
 	}
 }
 
-// One who waits and has died is not known for it on a cluster: he costs his claim, and then it is the next one's turn.
+// A dead waiter is not recognized as such on a cluster: it costs its claim TTL, then the next one gets the lock.
 func TestADeadWaiterOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	l := f.client()
 	key := f.keys("a")[0]
-	first := must[lock.Hold](t)(l.Mutex(key).Lock(f.ctx))
-	if err := f.rdb.ZAdd(f.ctx, f.queueOf(key), z(1, "dead dead nobody")).Err(); err != nil {
-		t.Fatal(err)
-	}
+	first := must(l.Mutex(key).Lock(f.ctx))(t)
+	check(t, f.rdb.ZAdd(f.ctx, f.queueOf(key), z(1, "dead dead nobody")).Err())
 	next := f.later(f.client().Mutex(key).Lock)
-	testkit.Eventually(t, callLimit, "the next to wait", func() bool { return f.rdb.ZCard(f.ctx, f.queueOf(key)).Val() == 2 })
+	f.awaitQueue(f.queueOf(key), 2)
 	f.unlock(first)
 	f.unlock(f.taken(next))
 }
@@ -176,13 +129,11 @@ func TestReadersAndWritersOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	a, b := f.client(), f.client()
 	for _, key := range f.keys("rw") {
-		reader, other := must[lock.Hold](t)(a.RWMutex(key).RLock(f.ctx)), must[lock.Hold](t)(b.RWMutex(key).RLock(f.ctx))
-		_, err := b.RWMutex(key).TryLock(f.ctx)
-		f.busy(key, err)
+		reader, other := must(a.RWMutex(key).RLock(f.ctx))(t), must(b.RWMutex(key).RLock(f.ctx))(t)
+		wantErr(t, errOf(b.RWMutex(key).TryLock(f.ctx)), lock.ErrNotAcquired, "%s", key)
 		next := f.later(b.RWMutex(key).Lock)
 		f.waiting(key)
-		_, err = a.RWMutex(key).TryRLock(f.ctx)
-		f.busy(key+" behind a writer who waits", err)
+		wantErr(t, errOf(a.RWMutex(key).TryRLock(f.ctx)), lock.ErrNotAcquired, "%s behind a waiting writer", key)
 		f.unlock(reader)
 		f.unlock(other)
 		writer := f.taken(next)
@@ -193,7 +144,7 @@ func TestReadersAndWritersOnACluster(t *testing.T) {
 		f.waiting(key)
 		f.unlock(writer)
 		f.unlock(f.taken(last))
-		again := must[lock.Hold](t)(a.RWMutex(key).Lock(f.ctx))
+		again := must(a.RWMutex(key).Lock(f.ctx))(t)
 		if again.Fence() <= writer.Fence() {
 			t.Errorf("%s: fence %d after %d", key, again.Fence(), writer.Fence())
 		}
@@ -205,19 +156,20 @@ func TestPermitsOnACluster(t *testing.T) {
 	f := newClusterFixture(t)
 	a, b := f.client(), f.client()
 	for _, key := range f.keys("permits") {
-		two, one := must[lock.Hold](t)(a.Semaphore(key, 3).Acquire(f.ctx, 2)), must[lock.Hold](t)(b.Semaphore(key, 3).Lock(f.ctx))
-		_, err := b.Semaphore(key, 3).TryLock(f.ctx)
-		f.busy(key, err)
+		two := must(a.Semaphore(key, 3).Acquire(f.ctx, 2))(t)
+		one := must(b.Semaphore(key, 3).Lock(f.ctx))(t)
+		wantErr(t, errOf(b.Semaphore(key, 3).TryLock(f.ctx)), lock.ErrNotAcquired, "%s", key)
 		next := f.later(b.Semaphore(key, 3).Lock)
 		f.waiting(key)
 		f.unlock(two)
 		f.unlock(f.taken(next))
 		f.unlock(one)
 
-		first := must[lock.Permit](t)(a.ExpirableSemaphore(key, 1).Acquire(f.ctx, time.Hour))
-		_, err = b.ExpirableSemaphore(key, 1).TryAcquire(f.ctx, time.Hour)
-		f.busy(key+" with an end", err)
-		if until := must[time.Time](t)(b.ExpirableSemaphore(key, 1).Extend(f.ctx, first.ID, 3*time.Hour)); !until.After(first.ValidUntil) {
+		first := must(a.ExpirableSemaphore(key, 1).Acquire(f.ctx, time.Hour))(t)
+		other := b.ExpirableSemaphore(key, 1)
+		wantErr(t, errOf(other.TryAcquire(f.ctx, time.Hour)), lock.ErrNotAcquired, "%s with an end", key)
+		until := must(other.Extend(f.ctx, first.ID, 3*time.Hour))(t)
+		if !until.After(first.ValidUntil) {
 			t.Errorf("%s: extended from %s to %s", key, first.ValidUntil, until)
 		}
 		second := make(chan error, 1)
@@ -226,12 +178,8 @@ func TestPermitsOnACluster(t *testing.T) {
 			second <- err
 		}()
 		f.waiting(key)
-		if err := b.ExpirableSemaphore(key, 1).Release(f.ctx, first.ID); err != nil {
-			t.Errorf("%s: release: %v", key, err)
-		}
-		if err := <-second; err != nil {
-			t.Errorf("%s: the second: %v", key, err)
-		}
+		noErr(t, other.Release(f.ctx, first.ID), "%s: release", key)
+		noErr(t, <-second, "%s: the second", key)
 	}
 }
 
@@ -243,16 +191,12 @@ func TestLatchesOnACluster(t *testing.T) {
 		go func() { opened <- b.CountDownLatch(key, 2, time.Hour).Wait(f.ctx) }()
 		f.waiting(key)
 		for i, party := range []string{"one", "two"} {
-			if missing := must[int64](t)(a.CountDownLatch(key, 2, time.Hour).CountDown(f.ctx, party)); missing != int64(1-i) {
+			if missing := must(a.CountDownLatch(key, 2, time.Hour).CountDown(f.ctx, party))(t); missing != int64(1-i) {
 				t.Errorf("%s: %d are missing after %s", key, missing, party)
 			}
 		}
-		if err := <-opened; err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-		if _, err := a.CountDownLatch(key, 3, time.Hour).Missing(f.ctx); !errors.Is(err, lock.ErrCountDiffers) {
-			t.Errorf("%s: another count: %v", key, err)
-		}
+		noErr(t, <-opened, "%s", key)
+		wantErr(t, errOf(a.CountDownLatch(key, 3, time.Hour).Missing(f.ctx)), lock.ErrCountDiffers, "%s: another count", key)
 	}
 }
 
@@ -262,23 +206,20 @@ func TestAllOnACluster(t *testing.T) {
 	l, other := f.client(lock.WithTTL(3*time.Second)), f.client()
 	keys := f.keys("all")
 	locks := []lock.Locker{
-		l.Mutex(keys[0]), l.FairMutex(keys[1]), l.RWMutex(keys[2]), l.RWMutex(keys[3]).RLocker(), l.Semaphore(keys[4], 1), l.Mutex(keys[5]),
+		l.Mutex(keys[0]), l.FairMutex(keys[1]), l.RWMutex(keys[2]), l.RWMutex(keys[3]).RLocker(), l.Semaphore(keys[4], 1),
+		l.Mutex(keys[5]),
 	}
-	all := must[lock.Hold](t)(lock.All(locks...).Lock(f.ctx))
+	all := must(lock.All(locks...).Lock(f.ctx))(t)
 	next := f.later(other.Mutex(keys[5]).Lock)
 	f.waiting(keys[5])
 	f.unlock(all)
 	f.unlock(f.taken(next))
 
-	all = must[lock.Hold](t)(lock.All(locks...).Lock(f.ctx))
+	all = must(lock.All(locks...).Lock(f.ctx))(t)
 	work := all.Context()
-	if err := f.rdb.Del(f.ctx, keys[2]).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.rdb.Del(f.ctx, keys[2]).Err())
 	<-work.Done()
-	if err := context.Cause(work); !errors.Is(err, lock.ErrLeaseLost) {
-		t.Errorf("cause: %v", err)
-	}
+	wantErr(t, context.Cause(work), lock.ErrLeaseLost, "cause")
 }
 
 // A batch lies in one slot; one that doesn't is refused by the server, and nothing of it is taken.
@@ -291,13 +232,12 @@ func TestBatchesOnACluster(t *testing.T) {
 			tag = "{" + one + "}" // beside a key without a tag
 		}
 		keys := []string{tag + ":a", tag + ":b", tag + ":c"}
-		batch := must[lock.Batch](t)(l.TryLockMany(f.ctx, keys))
-		if again := must[lock.Batch](t)(l.TryLockMany(f.ctx, keys[1:], lock.AllOrNone)); slices.Contains(again.Held, true) || slices.Contains(batch.Held, false) {
+		batch := must(l.TryLockMany(f.ctx, keys))(t)
+		again := must(l.TryLockMany(f.ctx, keys[1:], lock.AllOrNone))(t)
+		if slices.Contains(again.Held, true) || slices.Contains(batch.Held, false) {
 			t.Errorf("%s: held %v, then %v", tag, batch.Held, again.Held)
 		}
-		if err := l.UnlockMany(f.ctx, keys, batch.Token); err != nil {
-			t.Errorf("unlock: %v", err)
-		}
+		noErr(t, l.UnlockMany(f.ctx, keys, batch.Token), "unlock")
 		if left := f.rdb.Exists(f.ctx, keys...).Val(); left != 0 {
 			t.Errorf("%s: %d locks are left", tag, left)
 		}
@@ -308,7 +248,7 @@ func TestBatchesOnACluster(t *testing.T) {
 	}
 	for _, key := range several {
 		if f.rdb.Exists(f.ctx, key).Val() != 0 {
-			t.Errorf("%s was taken all the same", key)
+			t.Errorf("%s was taken nevertheless", key)
 		}
 	}
 }
@@ -319,9 +259,7 @@ func TestRunOnceOnACluster(t *testing.T) {
 	for _, key := range f.keys("job") {
 		runs := 0
 		for _, l := range clients {
-			if _, err := l.RunOnce(f.ctx, key, time.Hour, func(context.Context) error { runs++; return nil }); err != nil {
-				t.Error(err)
-			}
+			noErr(t, errOf(l.RunOnce(f.ctx, key, time.Hour, func(context.Context) error { runs++; return nil })))
 		}
 		if runs != 1 {
 			t.Errorf("%s: %d runs in one tick", key, runs)
@@ -337,28 +275,27 @@ func TestLeasesAreRenewedOnACluster(t *testing.T) {
 	var holds []lock.Hold
 	for i, key := range f.keys("renewed") {
 		takers := []lock.Locker{l.Mutex(key), l.RWMutex(key), l.Semaphore(key, 2)}
-		holds = append(holds, must[lock.Hold](t)(takers[i%len(takers)].Lock(f.ctx)))
+		holds = append(holds, must(takers[i%len(takers)].Lock(f.ctx))(t))
 	}
 	untils := make([]time.Time, len(holds))
 	for i, h := range holds {
 		untils[i] = h.ValidUntil()
 	}
 	for i, h := range holds {
-		testkit.Eventually(t, callLimit, fmt.Sprintf("lease %d to be renewed", i), func() bool { return h.ValidUntil().After(untils[i]) })
-		if err := h.Context().Err(); err != nil {
-			t.Errorf("lease %d: %v", i, err)
-		}
+		renewed := func() bool { return h.ValidUntil().After(untils[i]) }
+		testkit.Eventually(t, callLimit, fmt.Sprintf("lease %d to be renewed", i), renewed)
+		noErr(t, h.Context().Err(), "lease %d", i)
 		f.unlock(h)
 	}
 }
 
-// Who waits is woken by a message from whichever node holds the lock: far sooner than by its own look, which is all that is left
-// where the lock went away without a word.
+// Waiters are woken by a message from any node: far sooner than by polling, which is all that is left where the lock
+// disappeared without a message.
 func TestWaitersAreWokenAcrossNodes(t *testing.T) {
 	f := newClusterFixture(t)
 	holder, waiter := f.client(), f.client()
 	wait := func(key string, free func(lock.Hold)) time.Duration {
-		h := must[lock.Hold](t)(holder.Mutex(key).Lock(f.ctx))
+		h := must(holder.Mutex(key).Lock(f.ctx))(t)
 		next := f.later(waiter.Mutex(key).Lock)
 		f.waiting(key)
 		began := time.Now()
@@ -369,17 +306,17 @@ func TestWaitersAreWokenAcrossNodes(t *testing.T) {
 		return took
 	}
 	keys := f.keys("woken")[:3]
-	var looked time.Duration // the longest of some: who waits may be about to look
+	var polled time.Duration // the longest of several: a waiter may be about to poll
 	for _, key := range keys {
-		looked = max(looked, wait(key, func(lock.Hold) { f.rdb.Del(f.ctx, key) }))
+		polled = max(polled, wait(key, func(lock.Hold) { f.rdb.Del(f.ctx, key) }))
 	}
 	for _, key := range keys {
-		quickest := looked
+		fastest := polled
 		for range 5 {
-			quickest = min(quickest, wait(key, f.unlock))
+			fastest = min(fastest, wait(key, f.unlock))
 		}
-		if quickest > looked/3 {
-			t.Errorf("a lock on %s: the quickest hand-over took %s, and finding it without a message %s", f.nodeOf(key), quickest, looked)
+		if fastest > polled/3 {
+			t.Errorf("a lock on %s: the fastest transfer took %s, polling %s", f.nodeOf(key), fastest, polled)
 		}
 	}
 }

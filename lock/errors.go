@@ -9,18 +9,19 @@ import (
 
 // Expected outcomes, and calls that can't be right. Match them with errors.Is.
 var (
-	// ErrNotAcquired says that others hold the lock: at once for a try, after the wait for the rest. When a context ended the
-	// wait, its cause is in the chain too.
+	// ErrNotAcquired means that others hold the lock: immediately for a try, otherwise after the wait. When a context
+	// ended the wait, its cause is in the chain too.
 	ErrNotAcquired = errors.New("lock: held by others")
 
-	// ErrNotHeld says that what was to be freed or extended is not held: its lease is over, it was freed before, or it
-	// is another's. Nothing was changed.
+	// ErrNotHeld means that what was to be freed or extended is not held: its lease is over, it was freed before, or it
+	// is another holder's. Nothing was changed.
 	ErrNotHeld = errors.New("lock: not held")
 
-	// ErrLeaseLost is the cause with which the context of a holder ends when its lease is over, before another can begin.
+	// ErrLeaseLost is the cause with which a holder's context ends when its lease is over, before another holder can
+	// begin.
 	ErrLeaseLost = errors.New("lock: the lease is over")
 
-	// ErrClosed says that the Client was closed.
+	// ErrClosed means that the Client was closed.
 	ErrClosed = errors.New("lock: the client is closed")
 
 	// ErrBadKey, ErrBadTTL and ErrBadCount refuse a call before anything is sent; the text says what to do.
@@ -33,11 +34,12 @@ const (
 	// MaxKeyBytes bounds a key: it is sent with every call, and long ones are a mistake.
 	MaxKeyBytes = 1024
 
-	// MaxTTL bounds a lease: a holder that dies keeps everybody out for so long.
+	// MaxTTL bounds a lease: a holder that dies keeps everybody out for that long.
 	MaxTTL = 24 * time.Hour
 )
 
-// checkKey refuses what no other key could be put beside: with a "}" and no hash tag, a derived key would lie elsewhere.
+// checkKey refuses a key that no derived key can be put beside: with a "}" and no hash tag, a derived key would lie in
+// another slot.
 func checkKey(key string) error {
 	switch {
 	case key == "":
@@ -65,7 +67,7 @@ func checkCount(name string, n, most int64) error {
 	return nil
 }
 
-// hashTag is the part of a key that decides its slot: what stands in the first braces, or all of it.
+// hashTag is the part of a key that decides its slot: what is in the first braces, or all of it.
 func hashTag(key string) string {
 	if _, after, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
@@ -75,8 +77,8 @@ func hashTag(key string) string {
 	return key
 }
 
-// beside is a key that lies in the slot of another. The key was checked.
-func beside(key, name string) string {
+// siblingKey returns a key that lies in the slot of another, which was checked.
+func siblingKey(key, name string) string {
 	if hashTag(key) == key {
 		return "{" + key + "}:" + name
 	}

@@ -15,12 +15,12 @@ import (
 	"sluice/lock"
 )
 
-// The examples are the steps of docs/locks.md: each shows a failure, and what mends it. They run on a server of their own.
+// The examples are the steps of docs/locks.md: each shows a failure and its remedy. They run on a server of their own.
 
-// openStage starts it; end ends it.
+// openStage starts a server; end stops it.
 func openStage() (ctx context.Context, rdb *redis.Client, end func()) {
 	ctx = context.Background()
-	server, err := localservers.StartRedis(ctx, localservers.RedisOptions{Config: []string{"appendonly no"}})
+	server, err := localservers.StartRedis(ctx, "appendonly no")
 	if err != nil {
 		fmt.Println("the examples need a Redis:", err)
 		os.Exit(1)
@@ -45,7 +45,7 @@ func Example_step1InProcess() {
 	// Output: the second process enters: true
 }
 
-// Step 2: SETNX, work, DEL. The holder dies, and the lock stays for ever.
+// Step 2: SETNX, work, DEL. The holder dies, and the lock stays forever.
 func Example_step2Setnx() {
 	ctx, rdb, end := openStage()
 	defer end()
@@ -63,7 +63,7 @@ func Example_step2Setnx() {
 	// the next has it: true
 }
 
-// Step 3: SETNX, then EXPIRE. The holder dies between the two; one command can't be parted.
+// Step 3: SETNX, then EXPIRE. The holder dies between the two; a single command can't be interrupted.
 func Example_step3OneCommand() {
 	ctx, rdb, end := openStage()
 	defer end()
@@ -98,7 +98,7 @@ func Example_step4Token() {
 	// the second is still alone: true
 }
 
-// Step 5: compare, pause, delete: the same hole. One script is one step.
+// Step 5: compare, pause, delete: the same hole. A script is one step.
 func Example_step5Script() {
 	ctx, rdb, end := openStage()
 	defer end()
@@ -111,7 +111,9 @@ func Example_step5Script() {
 	fmt.Println("two steps: the second one's lock is there:", rdb.Exists(ctx, "order:1").Val() == 1)
 
 	rdb.Set(ctx, "order:2", "second", 0)
-	script := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	script := redis.NewScript(`
+		if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+		return 0`)
 	freed, _ := script.Run(ctx, rdb, []string{"order:2"}, "first").Int()
 	fmt.Println("one script frees:", freed)
 	// Output:
@@ -145,7 +147,7 @@ func Example_step6Reentry() {
 	// held until the last leaves: true
 }
 
-// Step 7: "not free" would be free in a moment. Who waits is handed the lock, in order.
+// Step 7: "not free" would be free in a moment. The lock is transferred to waiters, in order.
 func Example_step7Wait() {
 	ctx, rdb, end := openStage()
 	defer end()
@@ -184,7 +186,8 @@ func Example_step8Renewal() {
 	// renewed lease is longer: true
 }
 
-// Step 9: a holder that was paused still believes. Its context has ended, and the store refuses its fence.
+// Step 9: a suspended holder still believes that it has the lock. Its context has ended, and the store refuses its
+// fence.
 func Example_step9Fence() {
 	ctx, rdb, end := openStage()
 	defer end()
@@ -210,7 +213,8 @@ func Example_step9Fence() {
 	// the paused one writes: false
 }
 
-// Step 10: the only server forgets the lock. A server of a quorum that has just begun has no vote, for it may have forgotten.
+// Step 10: the only server forgets the lock. In a quorum, a server that has just started does not vote: it may have
+// forgotten.
 func Example_step10Quorum() {
 	ctx, rdb, end := openStage()
 	defer end()
@@ -260,7 +264,7 @@ func ExampleClient_CountDownLatch() {
 	l := lock.New(rdb)
 	defer func() { _ = l.Close() }()
 	ready := l.CountDownLatch("drop-1:ready", 2, time.Hour)
-	for _, node := range []string{"api-1", "api-1", "api-2"} { // one says it twice
+	for _, node := range []string{"api-1", "api-1", "api-2"} { // one reports twice
 		missing, _ := ready.CountDown(ctx, node)
 		fmt.Println(node, missing)
 	}

@@ -16,22 +16,22 @@ type member interface {
 	alive() (until time.Time, good bool)
 }
 
-// group is a Hold of several: it is good while need of them are. All needs every one, a quorum a majority.
+// group is a Hold made of several: it is valid while enough of them are. All needs every member, a quorum a majority.
 type group struct {
-	need   int
-	parent context.Context
+	required int
+	parent   context.Context
 
 	mu      sync.Mutex // protects the rest
-	members []member   // nil where a quorum has none at the moment
+	members []member   // nil where a quorum currently has none
 	ended   error
 	work    context.Context
 	cancel  context.CancelCauseFunc
-	ending  func() // called when it ends
+	onEnd   func() // called when the group ends
 	watcher func() // of a group around this one
 }
 
 func newGroup(ctx context.Context, members []member, need int) *group {
-	g := &group{need: need, parent: ctx, members: members}
+	g := &group{required: need, parent: ctx, members: members}
 	g.work, g.cancel = context.WithCancelCause(ctx)
 	for _, m := range members {
 		if m != nil {
@@ -42,7 +42,7 @@ func newGroup(ctx context.Context, members []member, need int) *group {
 	return g
 }
 
-// until is when fewer than need will be good.
+// until returns when fewer than required will be valid.
 func (g *group) until() (time.Time, bool) {
 	g.mu.Lock()
 	members := slices.Clone(g.members)
@@ -56,14 +56,14 @@ func (g *group) until() (time.Time, bool) {
 			ends = append(ends, end)
 		}
 	}
-	if len(ends) < g.need {
+	if len(ends) < g.required {
 		return time.Time{}, false
 	}
 	slices.SortFunc(ends, func(a, b time.Time) int { return b.Compare(a) })
-	return ends[g.need-1], true
+	return ends[g.required-1], true
 }
 
-// check ends the group when too few are left. Every member tells of its end.
+// check ends the group when too few members are left. Every member calls it when it ends.
 func (g *group) check() {
 	if _, good := g.until(); !good {
 		g.end(ErrLeaseLost)
@@ -84,8 +84,8 @@ func (g *group) end(why error) (was bool) {
 	}
 	g.ended = why
 	g.cancel(why)
-	if g.ending != nil {
-		g.ending()
+	if g.onEnd != nil {
+		g.onEnd()
 	}
 	return true
 }
@@ -103,7 +103,7 @@ func (g *group) watch(watcher func()) {
 	g.watcher = watcher
 }
 
-// replace puts a new member in the place of one that was lost.
+// replace puts a new member in the place of a lost one.
 func (g *group) replace(i int, m member) {
 	g.mu.Lock()
 	ended := g.ended != nil
@@ -112,7 +112,7 @@ func (g *group) replace(i int, m member) {
 	}
 	g.mu.Unlock()
 	if ended {
-		_ = m.Unlock(g.parent) // too late; at worst its lease ends it
+		_ = m.Unlock(g.parent) // too late; at worst it lasts until its lease ends
 		return
 	}
 	m.watch(g.check)
@@ -126,15 +126,15 @@ func (g *group) ValidUntil() time.Time {
 	return until
 }
 
-// Fence of a group is none: its members have their own.
+// Fence is 0: the members have fences of their own.
 func (g *group) Fence() int64 { return 0 }
 
 func (g *group) Extend(ctx context.Context, d time.Duration) error {
 	if err := checkTTL("extension", d); err != nil {
 		return err
 	}
-	done, err := g.every(func(m member) error { return m.Extend(ctx, d) })
-	if done < g.need {
+	done, err := g.forEach(func(m member) error { return m.Extend(ctx, d) })
+	if done < g.required {
 		return err
 	}
 	if _, good := g.alive(); !good {
@@ -149,18 +149,18 @@ func (g *group) Unlock(ctx context.Context) error {
 		g.end(ErrLeaseLost)
 	}
 	first := g.end(errUnlocked)
-	done, err := g.every(func(m member) error { return m.Unlock(ctx) })
+	done, err := g.forEach(func(m member) error { return m.Unlock(ctx) })
 	if !first && err == nil || !good {
-		return errors.Join(fmt.Errorf("%w: the lease was over, or it was unlocked before", ErrNotHeld), err)
+		return errors.Join(errOver, err)
 	}
-	if done < g.need {
+	if done < g.required {
 		return err
 	}
 	return nil
 }
 
-// every calls f for all members at once, and tells for how many it went well.
-func (g *group) every(f func(member) error) (done int, err error) {
+// forEach calls f for all members at once and returns for how many it succeeded.
+func (g *group) forEach(f func(member) error) (done int, err error) {
 	g.mu.Lock()
 	members := slices.Clone(g.members)
 	g.mu.Unlock()

@@ -4,26 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	scripts "sluice/lua/lock"
 )
 
-// grip is how a lease lies in Redis: what to renew, and how to free it.
-type grip interface {
-	renewals() []scripts.Renewal // without TTL
-	free(ctx context.Context) (held bool, err error)
+// record is the part of a lease that is stored in Redis: what to renew, and how to free it.
+type record interface {
+	renewals() []scripts.Renewal                                     // without TTL
+	free(ctx context.Context, channel string) (held bool, err error) // with a channel also from the queue
 }
 
-// lease is a Hold on one server. Its clock is local: whatever the network does, it is over at its deadline.
+// lease is a Hold on one server. Its clock is local: whatever the network does, it ends at its deadline.
 type lease struct {
-	grip
+	record
 	client *Client
 	fence  int64
 	ttl    time.Duration
 	parent context.Context // of the work; renewal ends with it
-	keep   bool            // renewed by the client
+	renews bool            // renewed by the client
 
 	mu       sync.Mutex // protects the rest
 	deadline time.Time
@@ -31,30 +32,47 @@ type lease struct {
 	work     context.Context
 	cancel   context.CancelCauseFunc
 	timer    *time.Timer // ends the work at the deadline; made with it
-	watcher  func()      // of a group; told of a new deadline and of the end
+	watcher  func()      // of a group; called with each new deadline and at the end
 
 	// Of the renewer, under its mutex.
-	due  time.Time
-	busy bool
+	due      time.Time
+	renewing bool
 }
 
-var errUnlocked = fmt.Errorf("%w: it was unlocked", context.Canceled)
+var (
+	errUnlocked = fmt.Errorf("%w: it was unlocked", context.Canceled)
+	errGone     = fmt.Errorf("%w: Redis has it no more", ErrNotHeld)
+	errOver     = fmt.Errorf("%w: the lease was over, or it was unlocked before", ErrNotHeld)
+)
 
-// hold makes a lease of what was taken by a call that was sent at an instant, for first, and then renewed for ttl each time.
-// It returns ErrLeaseLost, and frees, when the answer came too late.
-func (c *Client) hold(ctx context.Context, g grip, fence int64, sent time.Time, first, ttl time.Duration, keep bool) (*lease, error) {
-	l := &lease{grip: g, client: c, fence: fence, ttl: ttl, parent: ctx, keep: keep, deadline: validUntil(sent, first)}
-	if ctx.Err() != nil { // meanwhile nobody wants it any more
-		return nil, errors.Join(fmt.Errorf("%w: the wait is over: %w", ErrNotAcquired, context.Cause(ctx)), l.release(ctx))
+// newLease makes a lease of what an acquisition won, and renews it for ttl each time if renews is set. When the reply
+// came too late it frees what was won and returns ErrLeaseLost.
+func (c *Client) newLease(ctx context.Context, r record, won grant, ttl time.Duration, renews bool) (*lease, error) {
+	first := ttl // the length of the lease until it is renewed
+	if won.transferred {
+		first = transferTTL // whatever the TTL is: a shorter one may be over since we queued
 	}
-	if !time.Now().Before(l.deadline) {
-		err := fmt.Errorf("%w: Redis took %s to answer", ErrLeaseLost, time.Since(sent))
+	l := &lease{
+		record: r, client: c, fence: won.fence, ttl: ttl, parent: ctx, renews: renews, deadline: validUntil(won.sent, first),
+	}
+	if ctx.Err() != nil { // the caller no longer wants it
+		return nil, errors.Join(waitEnded(ctx), l.release(ctx))
+	}
+	if err := checkDeadline(l.deadline, won.sent); err != nil {
 		return nil, errors.Join(err, l.release(ctx))
 	}
-	if keep {
-		c.renewer.add(c, l, sent.Add(first/renewPart))
+	if renews {
+		c.renewer.add(c, l, won.sent.Add(first/renewPart))
 	}
 	return l, nil
+}
+
+// checkDeadline returns ErrLeaseLost when the reply to a call came after the end of the lease that it gave.
+func checkDeadline(deadline, sent time.Time) error {
+	if time.Now().Before(deadline) {
+		return nil
+	}
+	return fmt.Errorf("%w: Redis took %s to answer", ErrLeaseLost, time.Since(sent))
 }
 
 func (l *lease) Fence() int64 { return l.fence }
@@ -69,12 +87,12 @@ func (l *lease) ValidUntil() time.Time {
 func (l *lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begin()
+	l.startContext()
 	return workContext{l.work, l.check}
 }
 
-// begin needs mu.
-func (l *lease) begin() {
+// startContext needs mu.
+func (l *lease) startContext() {
 	if l.work != nil {
 		return
 	}
@@ -99,7 +117,7 @@ func (l *lease) check() {
 	}
 }
 
-// end is where every lease ends, once. It reports whether it was still alive.
+// end ends the lease, once. It reports whether the lease was still alive.
 func (l *lease) end(why error) bool {
 	l.mu.Lock()
 	if l.ended != nil {
@@ -117,7 +135,7 @@ func (l *lease) end(why error) bool {
 	}
 	watcher := l.watcher
 	l.mu.Unlock()
-	if l.keep {
+	if l.renews {
 		l.client.renewer.remove(l)
 	}
 	if watcher != nil {
@@ -126,15 +144,16 @@ func (l *lease) end(why error) bool {
 	return alive
 }
 
-// alive tells whether the lease is good, and until when.
+// alive returns the deadline, and whether the lease is valid.
 func (l *lease) alive() (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline, l.ended == nil && time.Now().Before(l.deadline)
 }
 
-// left is how much of the lease is, at most the TTL; all of it when it is over, since there is no hurry any more.
-func (l *lease) left() time.Duration {
+// remaining returns how much of the lease is left, at most the TTL. For a lease that is over it returns the whole TTL,
+// since nothing is urgent any more.
+func (l *lease) remaining() time.Duration {
 	until, alive := l.alive()
 	if !alive {
 		return l.ttl
@@ -142,15 +161,15 @@ func (l *lease) left() time.Duration {
 	return min(l.ttl, time.Until(until))
 }
 
-// renewed takes the answer to a renewal that was sent at an instant. One that comes after the deadline is void: the holder
-// was told that it is over.
-func (l *lease) renewed(sent time.Time, ttl time.Duration) {
+// applyRenewal takes the reply to a renewal. One that comes after the deadline is void: by then the holder's context
+// has ended.
+func (l *lease) applyRenewal(sent time.Time, ttl time.Duration) {
 	until := validUntil(sent, ttl)
 	l.mu.Lock()
 	now := time.Now()
 	good := l.ended == nil && now.Before(l.deadline) && until.After(l.deadline)
 	if good {
-		l.deadline = until // the timer finds out when it fires
+		l.deadline = until // the timer is reset when it fires
 	}
 	watcher := l.watcher
 	l.mu.Unlock()
@@ -159,12 +178,12 @@ func (l *lease) renewed(sent time.Time, ttl time.Duration) {
 	}
 }
 
-// watch tells a group of every change.
+// watch calls the watcher with every change.
 func (l *lease) watch(watcher func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watcher = watcher
-	l.begin() // so that the deadline is noticed
+	l.startContext() // so that a timer fires at the deadline
 }
 
 func (l *lease) Extend(ctx context.Context, d time.Duration) error {
@@ -177,44 +196,47 @@ func (l *lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	holds := l.renewals()
-	for i := range holds {
-		holds[i].TTL = d
-	}
 	sent := time.Now()
-	ours, err := scripts.Renew(ctx, l.client.rdb, holds)
+	held, err := l.client.extend(ctx, l, d)
 	if err != nil {
 		return err
 	}
-	for _, is := range ours {
-		if !is {
-			l.end(ErrLeaseLost)
-			return fmt.Errorf("%w: Redis has it no more", ErrNotHeld)
-		}
+	if !held {
+		l.end(ErrLeaseLost)
+		return errGone
 	}
-	l.renewed(sent, d)
+	l.applyRenewal(sent, d)
 	if _, alive := l.alive(); !alive {
 		return fmt.Errorf("%w: the lease ended meanwhile", ErrNotHeld)
 	}
 	return nil
 }
 
+// extend makes what a record names last for d.
+func (c *Client) extend(ctx context.Context, r record, d time.Duration) (held bool, err error) {
+	renewals := r.renewals()
+	for i := range renewals {
+		renewals[i].TTL = d
+	}
+	all, err := scripts.Renew(ctx, c.rdb, renewals)
+	return !slices.Contains(all, false), err
+}
+
 func (l *lease) Unlock(ctx context.Context) error {
-	alive := l.end(errUnlocked) // before anything is sent: no renewal follows
+	alive := l.end(errUnlocked) // before anything is sent, so that no renewal follows
 	err := l.release(ctx)
 	if err == nil && !alive {
-		return fmt.Errorf("%w: the lease was over, or it was unlocked before", ErrNotHeld)
+		return errOver
 	}
 	return err
 }
 
-// release frees what may be held. A reply that was lost is asked for once more.
+// release frees what may be held. When a reply is lost it asks once more.
 func (l *lease) release(ctx context.Context) error {
 	ctx = detached(ctx)
-	held, err := l.free(ctx)
-	if err != nil && !told(err) && ctx.Err() == nil {
-		var again error
-		if _, again = l.free(ctx); again == nil { // not held now: the first call freed it
+	held, err := l.free(ctx, "")
+	if err != nil && !serverAnswered(err) && ctx.Err() == nil {
+		if _, again := l.free(ctx, ""); again == nil { // not held now, so the first call freed it
 			return nil
 		}
 	}
@@ -222,7 +244,7 @@ func (l *lease) release(ctx context.Context) error {
 		return err
 	}
 	if !held {
-		return fmt.Errorf("%w: Redis has it no more", ErrNotHeld)
+		return errGone
 	}
 	return nil
 }
@@ -241,7 +263,7 @@ func do(ctx context.Context, h Hold, fn func(context.Context, int64) error) (err
 	return fn(work, h.Fence())
 }
 
-// workContext looks at the clock besides: a timer may fire late on a busy machine.
+// workContext also checks the clock in Err: a timer may fire late on a busy machine.
 type workContext struct {
 	context.Context
 	check func()

@@ -9,12 +9,12 @@ import (
 	scripts "sluice/lua/lock"
 )
 
-// Mutex is a lock with one holder. It costs one round trip to take when it is free and one to free; a wait costs one more,
-// when the holder hands it over. Those who wait get it in the order in which they came, but a newcomer may find it free when
-// a lease ran out; FairMutex forbids that, for a look at the queue.
+// Mutex is a lock with one holder. Taking a free one costs one round trip, freeing it another; a wait costs one more,
+// when the holder transfers the lock. Waiters get it in the order in which they came, but a newcomer may find it free
+// when a lease ran out; FairMutex prevents that, at the cost of a look at the queue.
 //
-// The same Owner (see As) may take it again while it holds it. Each entry is a Hold of its own, the fence stays, and the
-// last Unlock frees it.
+// The same Owner (see As) may take it again while it holds it. Each entry is a Hold of its own, all have the same
+// fence, and the last Unlock frees the lock.
 type Mutex struct {
 	client *Client
 	key    string
@@ -24,8 +24,8 @@ type Mutex struct {
 // Mutex returns the lock of a key, of 1 to MaxKeyBytes bytes. Two with one key, on any client, are one lock.
 func (c *Client) Mutex(key string) Mutex { return Mutex{client: c, key: key} }
 
-// FairMutex returns a Mutex that nobody gets before those who wait for it already, not even when a lease ran out. TryLock
-// fails while somebody waits. Mutex and FairMutex must not be mixed on one key.
+// FairMutex returns a Mutex that no newcomer gets before the waiters, not even when a lease ran out. TryLock fails
+// while there are waiters. Mutex and FairMutex must not be mixed on one key.
 func (c *Client) FairMutex(key string) Mutex { return Mutex{client: c, key: key, fair: true} }
 
 var _ Locker = Mutex{}
@@ -40,7 +40,7 @@ func (m Mutex) TryLock(ctx context.Context, options ...CallOption) (Hold, error)
 	return m.take(ctx, false, options)
 }
 
-func (m Mutex) take(ctx context.Context, patient bool, options []CallOption) (Hold, error) {
+func (m Mutex) take(ctx context.Context, blocking bool, options []CallOption) (Hold, error) {
 	if err := checkKey(m.key); err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (m Mutex) take(ctx context.Context, patient bool, options []CallOption) (Ho
 	if err != nil {
 		return nil, err
 	}
-	l, err := m.leaseFor(ctx, ctx, patient, o, ttl)
+	l, err := m.leaseFor(ctx, ctx, blocking, o, ttl)
 	if err != nil {
 		return nil, err // not the nil of a *lease
 	}
@@ -56,23 +56,23 @@ func (m Mutex) take(ctx context.Context, patient bool, options []CallOption) (Ho
 }
 
 // leaseFor waits as long as ctx lasts, for work that may last longer.
-func (m Mutex) leaseFor(ctx, work context.Context, patient bool, o lockOptions, ttl time.Duration) (*lease, error) {
+func (m Mutex) leaseFor(ctx, work context.Context, blocking bool, o lockOptions, ttl time.Duration) (*lease, error) {
 	c, id := m.client, m.client.newID()
-	g := &mutexGrip{c.scripter(o.strict), scripts.Keys{Lock: m.key, Queue: beside(m.key, "queue")}, c.caller(o.owner, id), ttl, m.fair}
-	q := quest{client: c, id: id, wait: o.wait, patient: patient, poll: ttl / renewPart, strict: o.strict, renewed: o.lease == 0, asker: g}
-	got, sent, handed, err := q.run(ctx)
+	keys := scripts.Keys{Lock: m.key, Queue: siblingKey(m.key, "queue")}
+	r := &mutexRecord{c.scripter(o.strict), keys, c.caller(o.owner, id), ttl, m.fair}
+	q := acquisition{
+		client: c, id: id, timeout: o.wait, blocking: blocking, poll: ttl / renewPart, strict: o.strict, renews: o.lease == 0,
+		requester: r,
+	}
+	won, err := q.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	first := ttl // of the lease; the next ones are renewals
-	if handed {
-		first = handedFor // whatever the TTL is: a shorter one may be over since we queued
-	}
-	return c.hold(work, g, got.Fence, sent, first, ttl, o.lease == 0)
+	return c.newLease(work, r, won, ttl, o.lease == 0)
 }
 
-// mutexGrip is one entry of an owner.
-type mutexGrip struct {
+// mutexRecord is one entry of an owner.
+type mutexRecord struct {
 	rdb  redis.Scripter
 	keys scripts.Keys
 	who  scripts.Caller
@@ -80,24 +80,18 @@ type mutexGrip struct {
 	fair bool
 }
 
-func (g *mutexGrip) ask(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
-	who := g.who
+func (r *mutexRecord) try(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
+	who := r.who
 	who.Channel, who.Again = channel, again
-	return scripts.Acquire(ctx, g.rdb, g.keys, who, g.ttl, g.fair)
+	return scripts.Acquire(ctx, r.rdb, r.keys, who, r.ttl, r.fair)
 }
 
-func (g *mutexGrip) renewals() []scripts.Renewal {
-	return []scripts.Renewal{{Key: g.keys.Lock, Owner: g.who.Owner, Hold: g.who.Hold}}
+func (r *mutexRecord) renewals() []scripts.Renewal {
+	return []scripts.Renewal{{Key: r.keys.Lock, Owner: r.who.Owner, Hold: r.who.Hold}}
 }
 
-func (g *mutexGrip) free(ctx context.Context) (held bool, err error) {
-	return scripts.Release(ctx, g.rdb, g.keys, g.who)
-}
-
-// leave gives up a wait. Its own failure is not told: the first error says more, and time does the same later.
-func (g *mutexGrip) leave(ctx context.Context, channel string) {
-	ctx = detached(ctx)
-	who := g.who
+func (r *mutexRecord) free(ctx context.Context, channel string) (held bool, err error) {
+	who := r.who
 	who.Channel = channel
-	_, _ = scripts.Release(ctx, g.rdb, g.keys, who)
+	return scripts.Release(ctx, r.rdb, r.keys, who)
 }

@@ -17,7 +17,7 @@ import (
 	"sluice/lock"
 )
 
-// badNetwork is a server of the test's own, one client behind a proxy and one before it.
+// badNetwork is a server of the test's own, with one client behind a proxy and one that bypasses it.
 type badNetwork struct {
 	*fixture
 	server *localservers.Redis
@@ -25,26 +25,18 @@ type badNetwork struct {
 	behind *redis.Client
 }
 
-// network starts it. Flushing to disk is off: nothing here rests on it, and it would slow the test down.
+// network starts it. Flushing to disk is off: nothing here depends on it, and it would slow the test down.
 func network(t *testing.T, retries int) *badNetwork {
 	t.Helper()
 	t.Parallel()
 	server := testkit.PrivateRedis(t, "appendonly no")
-	proxy, err := faultnet.Listen(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := must(faultnet.Listen(server.URL()))(t)
 	t.Cleanup(func() {
-		if err := proxy.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, proxy.Close())
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*callLimit)
 	t.Cleanup(cancel)
-	options, err := redis.ParseURL(proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must(redis.ParseURL(proxy.URL()))(t)
 	options.MaxRetries, options.ContextTimeoutEnabled, options.PoolSize = retries, true, 64
 	options.PoolTimeout = callLimit
 	behind := redis.NewClient(options)
@@ -53,7 +45,7 @@ func network(t *testing.T, retries int) *badNetwork {
 	return &badNetwork{f, server, proxy, behind}
 }
 
-// lockClient is one on the far side of the bad network.
+// lockClient is a lock client behind the proxy.
 func (n *badNetwork) lockClient(options ...lock.Option) *lock.Client {
 	l := lock.New(n.behind, options...)
 	n.Cleanup(func() {
@@ -66,8 +58,8 @@ func (n *badNetwork) lockClient(options ...lock.Option) *lock.Client {
 
 const manyLocks = 1000
 
-// The promise of the package: when the network fails in whatever way, a holder's context has ended before anybody else holds
-// the lock. A thousand locks at once.
+// The promise of the package: however the network fails, a holder's context has ended before anybody else holds the
+// lock. A thousand locks at once.
 func TestAHolderKnowsBeforeTheNextBegins(t *testing.T) {
 	for name, fail := range map[string]func(*faultnet.Proxy){
 		"frozen": (*faultnet.Proxy).Freeze,
@@ -102,13 +94,14 @@ func TestAHolderKnowsBeforeTheNextBegins(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if works[i].Err() != nil && errors.Is(context.Cause(works[i]), lock.ErrLeaseLost) && holds[i].ValidUntil().Before(began) {
+				lost := works[i].Err() != nil && errors.Is(context.Cause(works[i]), lock.ErrLeaseLost)
+				if lost && holds[i].ValidUntil().Before(began) {
 					known.Add(1)
 				}
 				if next.Fence() <= holds[i].Fence() {
 					late.Add(1)
 				}
-				_ = next.Unlock(n.ctx) // a thousand at once on a busy machine: what is late ends by itself
+				_ = next.Unlock(n.ctx) // a thousand at once on a busy machine: a late one expires
 			})
 			if known.Load() != manyLocks || late.Load() != 0 {
 				t.Errorf("%d of %d holders knew in time; %d fences did not rise", known.Load(), manyLocks, late.Load())
@@ -118,7 +111,7 @@ func TestAHolderKnowsBeforeTheNextBegins(t *testing.T) {
 	}
 }
 
-// takeAll takes that many locks, some at a time, and as often as a busy machine makes it.
+// takeAll takes that many locks, some at a time, and retries as often as a busy machine requires.
 func (n *badNetwork) takeAll(l *lock.Client, locks int) []lock.Hold {
 	n.Helper()
 	holds := make([]lock.Hold, locks)
@@ -153,7 +146,7 @@ func TestLostReplies(t *testing.T) {
 			l := n.lockClient()
 			for i := range 20 {
 				m := l.Mutex(n.key(fmt.Sprint(i)))
-				f := must[lock.Hold](t)(m.Lock(n.ctx)) // the script is known
+				f := must(m.Lock(n.ctx))(t) // the script is known
 				n.unlock(f)
 				n.proxy.DropReplyTo("evalsha", 1)
 				h, err := m.TryLock(n.ctx)
@@ -162,10 +155,10 @@ func TestLostReplies(t *testing.T) {
 				}
 				if err == nil {
 					n.proxy.DropReplyTo("evalsha", 1)
-					n.unlock(h) // the reply is lost, and asked for again
+					n.unlock(h) // the reply is lost, and requested again
 				}
 				n.proxy.KeepReplies()
-				n.unlock(must[lock.Hold](t)(m.TryLock(n.ctx))) // nothing is held
+				n.unlock(must(m.TryLock(n.ctx))(t)) // nothing is held
 			}
 		})
 	}
@@ -176,15 +169,15 @@ func TestAnEntryThatIsRepeatedCountsOnce(t *testing.T) {
 	n := network(t, 3)
 	l, o := n.lockClient(), lock.NewOwner()
 	m := l.Mutex(n.key("a"))
-	n.unlock(must[lock.Hold](t)(m.Lock(n.ctx)))       // both scripts are known
+	n.unlock(must(m.Lock(n.ctx))(t))                  // both scripts are loaded
 	for _, lost := range []string{"lock", "unlock"} { // one of them: a fault of both would cancel out
 		n.proxy.KeepReplies()
-		outer := must[lock.Hold](t)(m.Lock(n.ctx, lock.As(o)))
+		outer := must(m.Lock(n.ctx, lock.As(o)))(t)
 		before := n.proxy.Lost()
 		if lost == "lock" {
 			n.proxy.DropReplyTo("evalsha", 1)
 		}
-		inner := must[lock.Hold](t)(m.Lock(n.ctx, lock.As(o)))
+		inner := must(m.Lock(n.ctx, lock.As(o)))(t)
 		if lost == "unlock" {
 			n.proxy.DropReplyTo("evalsha", 1)
 		}
@@ -192,15 +185,13 @@ func TestAnEntryThatIsRepeatedCountsOnce(t *testing.T) {
 		if n.proxy.Lost() != before+1 {
 			t.Fatalf("%s: no reply was lost", lost)
 		}
-		if _, err := m.TryLock(n.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-			t.Errorf("%s: left twice: %v", lost, err)
-		}
+		wantErr(t, errOf(m.TryLock(n.ctx)), lock.ErrNotAcquired, "%s: left twice", lost)
 		n.unlock(outer)
-		n.unlock(must[lock.Hold](t)(m.TryLock(n.ctx)))
+		n.unlock(must(m.TryLock(n.ctx))(t))
 	}
 }
 
-// Ten thousand locks through a server that takes 200 ms for every answer: none is lost, while twice their TTL passes.
+// Ten thousand locks through a server that takes 200 ms for every reply: none is lost within twice their TTL.
 func TestTenThousandLocksAreRenewedThroughASlowServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes twice the TTL")
@@ -232,9 +223,6 @@ func TestTenThousandLocksAreRenewedThroughASlowServer(t *testing.T) {
 // calls is how many scripts the server has run.
 func (f *fixture) calls() int {
 	f.Helper()
-	info, err := f.rdb.Info(f.ctx, "commandstats").Result()
-	if err != nil {
-		f.Fatal(err)
-	}
+	info := must(f.rdb.Info(f.ctx, "commandstats").Result())(f)
 	return calls(info, "evalsha") + calls(info, "eval")
 }

@@ -11,7 +11,7 @@ import (
 	"sluice/lock"
 )
 
-// BenchmarkPair locks and unlocks from sixteen goroutines, each a key of its own; bench/ compares it with others.
+// BenchmarkPair locks and unlocks from sixteen goroutines, each with its own key; bench/ compares it with other locks.
 func BenchmarkPair(b *testing.B) {
 	options, err := redis.ParseURL(testkit.PrivateRedis(b, "appendonly no").URL())
 	if err != nil {

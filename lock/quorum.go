@@ -14,34 +14,36 @@ import (
 )
 
 const (
-	// MaxServers bounds a quorum: each is asked with every lock.
+	// MaxServers bounds a quorum: every lock asks each server.
 	MaxServers = 15
-	// voteTimeout is how long one server may take to vote, as a part of the lease: one that is dead must not use up the
+	// votePart bounds the time that one server may take to vote, as a part of the lease: a dead one must not use up the
 	// lease that the others gave.
 	votePart = 4
-	// votePause is the longest pause before the next vote, at first; it doubles up to a tenth of the lease. It is random,
-	// so that two who split the votes don't split them again.
-	votePause = 20 * time.Millisecond
+	// voteBackoff is at first the longest time until the next vote; it doubles up to a tenth of the lease. The time is
+	// random, so that two callers who split the votes don't split them again.
+	voteBackoff = 20 * time.Millisecond
 )
 
-// Servers are independent Redis servers that vote (RedLock): no replicas of each other, no nodes of one cluster, each on its own
-// machine.
+// Servers are independent Redis servers that vote (RedLock): not replicas of each other, not nodes of one cluster, each
+// on its own machine.
 type Servers struct{ clients []*Client }
 
-// Quorum makes a quorum of the clients of 1 to MaxServers independent servers, an odd number of them. All have the same TTL,
+// Quorum combines the clients of 1 to MaxServers independent servers, an odd number of them. All have the same TTL,
 // which is also the longest lease.
 func Quorum(clients ...*Client) Servers { return Servers{clients} }
 
 // QuorumMutex is a lock that is held while a majority of servers gives it. It survives the death of a minority.
 //
-//   - A server votes only if it has been up for longer than a lease may last: one that lost its memory has forgotten
-//     only what is over (delayed restart). This is by the server's uptime; one that is flushed without a restart is not noticed.
-//   - Whoever gets no majority frees what he got, and tries again after a random pause. There is no queue and no fairness.
-//   - Renewal asks servers again that have no lock of ours, so a minority that failed for a while is mended.
+//   - A server votes only if it has been up for longer than a lease may last: if it lost its memory, it has forgotten
+//     only expired leases (delayed restart). Uptime shows this; a flush without a restart goes unnoticed.
+//   - A caller without a majority frees what it got, and tries again after a random time. There is no queue and no
+//     fairness.
+//   - Renewal asks servers again that have no lock of ours, so a minority that failed for a while is repaired.
 //
-// Not promised: the same as for one server, a paused holder and clocks that run apart by more than a hundredth. And there
-// is no fence, since clocks of several servers give no common order: where a store can check one, a Mutex on one server with a
-// fence is the stronger lock. A quorum only makes it rarer that a server's death lets two in.
+// Not promised, as for one server: a holder that is suspended, and clocks that differ in speed by more than a
+// hundredth. And there is no fence, since the clocks of several servers give no common order: where a store can check
+// one, a Mutex on one server with a fence is the stronger lock. A quorum only makes it rarer that a server's death lets
+// two holders in.
 type QuorumMutex struct {
 	servers Servers
 	key     string
@@ -52,17 +54,17 @@ func (s Servers) Mutex(key string) QuorumMutex { return QuorumMutex{s, key} }
 
 var _ Locker = QuorumMutex{}
 
-// Lock waits until it has a majority; see Locker. Servers that fail count as those that refuse.
+// Lock waits until it has a majority; see Locker. A server that fails counts as one that refuses.
 func (m QuorumMutex) Lock(ctx context.Context, options ...CallOption) (Hold, error) {
 	return m.take(ctx, true, options)
 }
 
-// TryLock votes once. ErrNotAcquired means that no majority was had; errors of servers are in its chain.
+// TryLock votes once. ErrNotAcquired means that there was no majority; errors of servers are in its chain.
 func (m QuorumMutex) TryLock(ctx context.Context, options ...CallOption) (Hold, error) {
 	return m.take(ctx, false, options)
 }
 
-func (m QuorumMutex) take(ctx context.Context, patient bool, options []CallOption) (Hold, error) {
+func (m QuorumMutex) take(ctx context.Context, blocking bool, options []CallOption) (Hold, error) {
 	if err := errors.Join(m.servers.check(), checkKey(m.key)); err != nil {
 		return nil, err
 	}
@@ -83,8 +85,8 @@ func (m QuorumMutex) take(ctx context.Context, patient bool, options []CallOptio
 		waiting, cancel = context.WithTimeout(ctx, o.wait)
 		defer cancel()
 	}
-	v := vote{QuorumMutex: m, work: ctx, ttl: ttl, o: lockOptions{owner: NewOwner(), lease: o.lease, strict: true}}
-	return v.until(waiting, patient)
+	e := election{QuorumMutex: m, work: ctx, ttl: ttl, o: lockOptions{owner: NewOwner(), lease: o.lease, strict: true}}
+	return e.lock(waiting, blocking)
 }
 
 func (s Servers) check() error {
@@ -103,48 +105,48 @@ func (s Servers) check() error {
 	return nil
 }
 
-// vote is one call of Lock.
-type vote struct {
+// election is one call of Lock.
+type election struct {
 	QuorumMutex
 	work context.Context // of the holder
 	ttl  time.Duration
 	o    lockOptions // on each server
 }
 
-func (v *vote) until(ctx context.Context, patient bool) (Hold, error) {
-	longest := votePause
+func (e *election) lock(ctx context.Context, blocking bool) (Hold, error) {
+	longest := voteBackoff
 	for {
-		for _, c := range v.servers.clients {
+		for _, c := range e.servers.clients {
 			if c.closed() {
 				return nil, ErrClosed
 			}
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w: the wait is over: %w", ErrNotAcquired, context.Cause(ctx))
+			return nil, waitEnded(ctx)
 		}
-		h, err := v.once(ctx)
-		if err == nil || !patient {
+		h, err := e.round(ctx)
+		if err == nil || !blocking {
 			return h, err
 		}
-		pause := time.NewTimer(rand.N(longest) + time.Millisecond)
+		backoff := time.NewTimer(rand.N(longest) + time.Millisecond)
 		select {
-		case <-pause.C:
+		case <-backoff.C:
 		case <-ctx.Done():
-		case <-v.servers.clients[0].closing.Done():
+		case <-e.servers.clients[0].closing.Done():
 		}
-		pause.Stop()
-		longest = max(min(2*longest, v.ttl/10), votePause)
+		backoff.Stop()
+		longest = max(min(2*longest, e.ttl/10), voteBackoff)
 	}
 }
 
-// once asks all servers at the same time.
-func (v *vote) once(ctx context.Context) (Hold, error) {
-	clients := v.servers.clients
+// round asks all servers at the same time.
+func (e *election) round(ctx context.Context) (Hold, error) {
+	clients := e.servers.clients
 	members, errs := make([]member, len(clients)), make([]error, len(clients))
 	var calls sync.WaitGroup
 	for i := range clients {
 		calls.Go(func() {
-			if l, err := v.ask(ctx, i); err == nil {
+			if l, err := e.request(ctx, i); err == nil {
 				members[i] = l
 			} else if !errors.Is(err, ErrNotAcquired) {
 				errs[i] = fmt.Errorf("server %d: %w", i+1, err)
@@ -152,35 +154,35 @@ func (v *vote) once(ctx context.Context) (Hold, error) {
 		})
 	}
 	calls.Wait()
-	g := newGroup(v.work, members, len(clients)/2+1)
+	g := newGroup(e.work, members, len(clients)/2+1)
 	if _, good := g.alive(); !good {
-		_, _ = g.every(func(m member) error { return m.Unlock(ctx) }) // what can't be freed ends by itself
+		_, _ = g.forEach(func(m member) error { return m.Unlock(ctx) }) // what can't be freed ends with its lease
 		return nil, errors.Join(append([]error{ErrNotAcquired}, errs...)...)
 	}
-	if v.o.lease == 0 {
-		v.mend(g)
+	if e.o.lease == 0 {
+		e.repair(g)
 	}
 	return g, nil
 }
 
-// ask takes the lock on one server, if that may vote.
-func (v *vote) ask(ctx context.Context, i int) (*lease, error) {
-	c := v.servers.clients[i]
-	ctx, cancel := context.WithTimeout(ctx, max(v.ttl/votePart, time.Millisecond))
+// request takes the lock on one server, if that server may vote.
+func (e *election) request(ctx context.Context, i int) (*lease, error) {
+	c := e.servers.clients[i]
+	ctx, cancel := context.WithTimeout(ctx, max(e.ttl/votePart, time.Millisecond))
 	defer cancel()
-	l, err := c.Mutex(v.key).leaseFor(ctx, v.work, false, v.o, v.ttl)
+	l, err := c.Mutex(e.key).leaseFor(ctx, e.work, false, e.o, e.ttl)
 	if err != nil {
 		return nil, err
 	}
-	// Asked afterwards: a server that is old enough now was the same when it gave the lock.
-	if err := oldEnough(ctx, c.rdb, c.ttl); err != nil {
+	// Checked afterwards: a server that is old enough now was old enough when it gave the lock.
+	if err := checkUptime(ctx, c.rdb, c.ttl); err != nil {
 		return nil, errors.Join(err, l.Unlock(ctx))
 	}
 	return l, nil
 }
 
-// oldEnough tells whether a server has been up for longer than any lease it may have forgotten.
-func oldEnough(ctx context.Context, rdb redis.UniversalClient, ttl time.Duration) error {
+// checkUptime returns an error unless a server has been up for longer than any lease it may have forgotten.
+func checkUptime(ctx context.Context, rdb redis.UniversalClient, ttl time.Duration) error {
 	info, err := rdb.Info(ctx, "server").Result()
 	if err != nil {
 		return err
@@ -197,35 +199,35 @@ func oldEnough(ctx context.Context, rdb redis.UniversalClient, ttl time.Duration
 	return nil
 }
 
-// mend asks servers again that have no lock of ours, at every third of the lease, until the hold ends. Renewing those that have
-// one is their clients' matter.
-func (v *vote) mend(g *group) {
-	c := v.servers.clients[0]
+// repair asks servers again that have no lock of ours, at every third of the lease, until the hold ends. Their clients
+// renew those that have one.
+func (e *election) repair(g *group) {
+	c := e.servers.clients[0]
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
-		if !c.begin() {
+		if !c.startTask() {
 			return
 		}
 		defer c.running.Done()
-		if v.work.Err() != nil {
+		if e.work.Err() != nil {
 			return
 		}
 		for _, i := range g.missing() {
-			if l, err := v.ask(v.work, i); err == nil {
+			if l, err := e.request(e.work, i); err == nil {
 				g.replace(i, l)
 			}
 		}
 		if _, good := g.alive(); good {
-			timer.Reset(v.ttl / renewPart)
+			timer.Reset(e.ttl / renewPart)
 		}
 	})
 	g.mu.Lock()
-	g.ending = func() { timer.Stop() }
+	g.onEnd = func() { timer.Stop() }
 	g.mu.Unlock()
-	timer.Reset(v.ttl / renewPart)
+	timer.Reset(e.ttl / renewPart)
 }
 
-// missing are the places without a good member.
+// missing returns the indexes without a valid member.
 func (g *group) missing() (places []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -28,7 +28,7 @@ const (
 	quorumTTL   = 5 * time.Second
 )
 
-// newCouncil starts them, and waits until they are old enough to vote.
+// newCouncil starts the servers.
 func newCouncil(t *testing.T) *council {
 	t.Helper()
 	t.Parallel()
@@ -37,10 +37,7 @@ func newCouncil(t *testing.T) *council {
 	c := &council{T: t, ctx: ctx}
 	for range councilSize {
 		server := testkit.PrivateRedis(t, "appendonly no")
-		proxy, err := faultnet.Listen(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		proxy := must(faultnet.Listen(server.URL()))(t)
 		t.Cleanup(func() { _ = proxy.Close() })
 		c.servers, c.proxies = append(c.servers, server), append(c.proxies, proxy)
 	}
@@ -48,11 +45,11 @@ func newCouncil(t *testing.T) *council {
 }
 
 // quorum is one more process that uses the servers.
-func (c *council) quorum(options ...lock.Option) lock.Servers {
+func (c *council) quorum() lock.Servers {
 	c.Helper()
 	clients := make([]*lock.Client, councilSize)
 	for i := range clients {
-		clients[i] = lock.New(testkit.Client(c, c.proxies[i].URL()), append([]lock.Option{lock.WithTTL(quorumTTL)}, options...)...)
+		clients[i] = lock.New(testkit.Client(c, c.proxies[i].URL()), lock.WithTTL(quorumTTL))
 		c.Cleanup(func() {
 			c.proxies[i].Heal()
 			c.proxies[i].Thaw()
@@ -64,52 +61,43 @@ func (c *council) quorum(options ...lock.Option) lock.Servers {
 
 func (c *council) kill(i int) {
 	c.Helper()
-	if err := c.servers[i].Kill(); err != nil {
-		c.Fatal(err)
-	}
+	check(c, c.servers[i].Kill())
 }
 
 func (c *council) restart(i int) {
 	c.Helper()
-	if err := c.servers[i].Restart(c.ctx); err != nil {
-		c.Fatal(err)
-	}
+	check(c, c.servers[i].Restart(c.ctx))
 }
 
-// lock waits for the quorum, also for the servers to be old enough.
+// lock waits for the quorum, and for the servers to be old enough.
 func (c *council) lock(m lock.QuorumMutex) lock.Hold {
 	c.Helper()
-	return must[lock.Hold](c)(m.Lock(c.ctx))
+	return must(m.Lock(c.ctx))(c)
 }
 
 func TestYoungServersDoNotVote(t *testing.T) {
 	c := newCouncil(t)
 	m := c.quorum().Mutex("a")
-	if _, err := m.TryLock(c.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("locked by servers that have just begun: %v", err)
-	}
+	wantErr(t, errOf(m.TryLock(c.ctx)), lock.ErrNotAcquired, "locked by servers that have just begun")
 	h := c.lock(m)
-	for i := range 3 { // a majority dies, and comes back without its memory
+	for i := range 3 { // a majority dies and comes back without its data
 		c.kill(i)
 		c.restart(i)
 	}
-	if _, err := c.quorum().Mutex("a").TryLock(c.ctx); !errors.Is(err, lock.ErrNotAcquired) {
-		t.Errorf("two hold it: the restarted servers voted at once: %v", err)
-	}
-	next := c.lock(c.quorum().Mutex("a")) // when they may
+	err := errOf(c.quorum().Mutex("a").TryLock(c.ctx))
+	wantErr(t, err, lock.ErrNotAcquired, "two hold it: the restarted servers voted at once")
+	next := c.lock(c.quorum().Mutex("a")) // once they may vote
 	if h.Context().Err() == nil {
 		t.Error("the first holder still believes")
 	}
-	if err := next.Unlock(c.ctx); err != nil {
-		t.Error(err)
-	}
+	noErr(t, next.Unlock(c.ctx))
 }
 
-// A minority of dead or frozen servers changes nothing; the lock stays, and is mended when they are back.
+// A minority of dead or frozen servers changes nothing; the lock stays, and is repaired when they are back.
 func TestAQuorumOutlivesAMinority(t *testing.T) {
 	c := newCouncil(t)
 	for try := 1; !c.outlivesAMinority(fmt.Sprint(try)); try++ {
-		if try == 3 { // a machine that stops for two seconds loses a lease; not three times
+		if try == 3 { // a machine that stalls for two seconds loses a lease; not three times
 			t.Fatal("the lock was lost each time")
 		}
 	}
@@ -139,7 +127,7 @@ func (c *council) outlivesAMinority(key string) bool {
 		value := first.Get(c.ctx, key).Val()
 		return uptime(first.Info(c.ctx, "server").Val()) > quorumTTL+2*time.Second && len(value) > 17 && value[16] != '-'
 	})
-	c.proxies[3].Cut() // two others: without the mended ones there is no majority
+	c.proxies[3].Cut() // two others: without the repaired ones there is no majority
 	c.proxies[4].Cut()
 	kept := lasts("renewals by the mended ones", renewedFor(quorumTTL))
 	if err := h.Unlock(c.ctx); err != nil && kept {
@@ -163,19 +151,15 @@ func TestAQuorumIsLostWithTheMajority(t *testing.T) {
 		near[i] = lock.New(testkit.Client(t, c.servers[i].URL()), lock.WithTTL(quorumTTL))
 		t.Cleanup(func() { _ = near[i].Close() })
 	}
-	next := must[lock.Hold](t)(lock.Quorum(near...).Mutex("a").Lock(c.ctx))
+	next := must(lock.Quorum(near...).Mutex("a").Lock(c.ctx))(t)
 	if work.Err() == nil || !errors.Is(context.Cause(work), lock.ErrLeaseLost) {
 		t.Errorf("the first holder's context: %v, cause %v", work.Err(), context.Cause(work))
 	}
-	if err := h.Unlock(c.ctx); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("late unlock: %v", err)
-	}
-	if err := next.Unlock(c.ctx); err != nil {
-		t.Error(err)
-	}
+	wantErr(t, h.Unlock(c.ctx), lock.ErrNotHeld, "late unlock")
+	noErr(t, next.Unlock(c.ctx))
 }
 
-// Several processes want it while servers die, come back and are cut: never two at once.
+// Several processes want the lock while servers die, come back and are cut off: never two at once.
 func TestAQuorumUnderFire(t *testing.T) {
 	c := newCouncil(t)
 	c.lock(c.quorum().Mutex("warm")) // they are old enough
@@ -209,10 +193,12 @@ func TestAQuorumUnderFire(t *testing.T) {
 		c.kill(i)
 		c.proxies[j].Cut()
 		before := won.Load()
-		testkit.Eventually(t, callLimit, fmt.Sprintf("somebody to get it in round %d", round), func() bool { return won.Load() > before+3 })
+		taken := func() bool { return won.Load() > before+3 }
+		testkit.Eventually(t, callLimit, fmt.Sprintf("the lock to be taken in round %d", round), taken)
 		c.proxies[j].Heal()
 		c.restart(i)
-		// The next to die must not be the third that is away: one restarted has no vote for a lease.
+		// The next to die must not be the third one missing: a restarted server does not vote for the length of a
+		// lease.
 		testkit.Eventually(t, callLimit, "the restarted server to vote", func() bool {
 			info := testkit.Client(t, c.servers[i].URL()).Info(c.ctx, "server").Val()
 			return uptime(info) > quorumTTL+2*time.Second

@@ -6,40 +6,40 @@ import (
 	scripts "sluice/lua/lock"
 )
 
-// RWMutex is held by many readers or by one writer. All who wait stand in one queue and nobody overtakes, so a writer is
-// not starved by readers that keep coming, nor they by writers. It can't be entered again: a reader that asks to write waits for
+// RWMutex is held by many readers or by one writer. All waiters are in one queue and none is overtaken, so readers that
+// keep coming can't starve a writer, nor writers a reader. It is not re-entrant: a reader that asks to write waits for
 // itself. Each holder has a lease of its own, so one that dies holds up others for its lease only.
 //
-// A writer's Hold has a fence; a reader's has none, since it writes nothing. One round trip to take and to free, a wait costs
-// one more.
-type RWMutex struct{ shares shares }
+// A writer's Hold has a fence; a reader's has none, since it writes nothing. Taking and freeing cost one round trip
+// each, a wait one more.
+type RWMutex struct{ shared sharedLock }
 
 // RWMutex returns the read-write lock of a key, of 1 to MaxKeyBytes bytes.
-func (c *Client) RWMutex(key string) RWMutex { return RWMutex{shares{c, key}} }
+func (c *Client) RWMutex(key string) RWMutex { return RWMutex{sharedLock{c, key}} }
 
 var _ Locker = RWMutex{}
 
 // Lock waits until it may write; see Locker.
 func (m RWMutex) Lock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, writing, true, options)
+	return m.shared.take(ctx, writing, true, options)
 }
 
-// TryLock may write if nobody holds or waits; see Locker.
+// TryLock takes the writer's side if there is no holder and no waiter; see Locker.
 func (m RWMutex) TryLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, writing, false, options)
+	return m.shared.take(ctx, writing, false, options)
 }
 
-// RLock waits until it may read: until no writer holds, and none who came before waits.
+// RLock waits until it may read: until there is no writer and no earlier waiter.
 func (m RWMutex) RLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, reading, true, options)
+	return m.shared.take(ctx, reading, true, options)
 }
 
-// TryRLock may read if no writer holds and nobody waits.
+// TryRLock takes a reader's share if there is no writer and no waiter.
 func (m RWMutex) TryRLock(ctx context.Context, options ...CallOption) (Hold, error) {
-	return m.shares.take(ctx, reading, false, options)
+	return m.shared.take(ctx, reading, false, options)
 }
 
-// RLocker is the readers' side, for Do and All.
+// RLocker returns the readers' side as a Locker, for Do and All.
 func (m RWMutex) RLocker() Locker { return readers{m} }
 
 var reading, writing = scripts.Share{Kind: scripts.Reader, Amount: 1}, scripts.Share{Kind: scripts.Writer, Amount: 1}

@@ -14,17 +14,19 @@ const (
 	MaxAcquire = scripts.MaxAmount
 )
 
-// Semaphore lets at most n permits be held at once. A permit is leased, by the clock of the server, and renewed while it is
-// held: those of a process that dies come back by themselves. Who waits is served in order, also one who wants many.
+// Semaphore lets at most n permits be held at once. A permit is leased, by the clock of the server, and renewed while
+// it is held: those of a process that dies become free again. Waiters are served in order, those that want many permits
+// too.
 //
-// n is not stored: every caller says it, and all should say the same. While they differ, nobody gets a permit beyond his own n.
+// n is not stored: every caller passes it, and all should pass the same. While they differ, no caller gets a permit
+// beyond its own n.
 type Semaphore struct {
-	shares shares
+	shared sharedLock
 	n      int64
 }
 
 // Semaphore returns the semaphore of a key with n permits, 1 to MaxPermits.
-func (c *Client) Semaphore(key string, n int64) Semaphore { return Semaphore{shares{c, key}, n} }
+func (c *Client) Semaphore(key string, n int64) Semaphore { return Semaphore{sharedLock{c, key}, n} }
 
 var _ Locker = Semaphore{}
 
@@ -33,7 +35,7 @@ func (s Semaphore) Acquire(ctx context.Context, count int64, options ...CallOpti
 	return s.take(ctx, count, true, options)
 }
 
-// TryAcquire takes the permits if they are free and nobody waits.
+// TryAcquire takes the permits if they are free and there is no waiter.
 func (s Semaphore) TryAcquire(ctx context.Context, count int64, options ...CallOption) (Hold, error) {
 	return s.take(ctx, count, false, options)
 }
@@ -48,11 +50,11 @@ func (s Semaphore) TryLock(ctx context.Context, options ...CallOption) (Hold, er
 	return s.take(ctx, 1, false, options)
 }
 
-func (s Semaphore) take(ctx context.Context, count int64, patient bool, options []CallOption) (Hold, error) {
+func (s Semaphore) take(ctx context.Context, count int64, blocking bool, options []CallOption) (Hold, error) {
 	if err := checkPermits(count, s.n); err != nil {
 		return nil, err
 	}
-	return s.shares.take(ctx, scripts.Share{Kind: scripts.Permit, Amount: count, Limit: s.n}, patient, options)
+	return s.shared.take(ctx, scripts.Share{Kind: scripts.Permit, Amount: count, Limit: s.n}, blocking, options)
 }
 
 func checkPermits(count, n int64) error {

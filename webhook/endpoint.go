@@ -10,64 +10,67 @@ import (
 	"sluice/pipeline"
 )
 
-// MaxEndpoints bounds how many endpoints can be registered: each is a connection, a goroutine and a label of metrics, and
-// keeps events in the outbox.
+// MaxEndpoints bounds how many endpoints can be registered: each is a connection, a goroutine and a label of metrics,
+// and keeps events in the outbox.
 const MaxEndpoints = 20
 
-// secretBytes is the length of a secret's key: Standard Webhooks asks for 24 to 64, and SHA-256 gains nothing beyond 32.
+// secretBytes is the length of a secret's key: Standard Webhooks asks for 24 to 64, and SHA-256 gains nothing beyond
+// 32.
 const secretBytes = 32
 
-// The types of events. TypeTest is sent by hand only.
+// The types of events. TypeTest is sent by EndpointService.Test only.
 const (
 	TypeOrderConfirmed = "order.confirmed"
 	TypeOrderPaid      = "order.paid"
 	TypeOrderExpired   = "order.expired"
 	TypeOrderCancelled = "order.cancelled"
 	TypeOrderRejected  = "order.rejected"
-	TypeOrderRefundDue = "order.refund_due" // money came for an order that had ended
+	TypeOrderRefundDue = "order.refund_due" // money arrived for an order that had ended
 	TypeSaleSoldOut    = "sale.sold_out"
 	TypeTest           = "sluice.test"
 )
 
 // Types are those that an endpoint can choose from.
 var Types = []string{
-	TypeOrderConfirmed, TypeOrderPaid, TypeOrderExpired, TypeOrderCancelled, TypeOrderRejected, TypeOrderRefundDue, TypeSaleSoldOut,
+	TypeOrderConfirmed, TypeOrderPaid, TypeOrderExpired, TypeOrderCancelled, TypeOrderRejected, TypeOrderRefundDue,
+	TypeSaleSoldOut,
 }
 
-// Endpoint is a receiver of events and how its deliveries stand. Times that have not come are zero.
+// Endpoint is a receiver of events and the state of its deliveries. Times that have not come are zero.
 type Endpoint struct {
 	ID             int64
 	URL            string
-	Secret         string   // whsec_…; only where it signs, and once for whoever registered it
+	Secret         string   // whsec_…; set only for signing, and once for the operator who registered it
 	Types          []string // of the events it gets; empty: all
 	CreatedAt      time.Time
 	DisabledAt     time.Time
 	DisabledReason string
-	Backlog        int64     // events that it has not passed yet, wanted or not; about
+	Backlog        int64     // events neither delivered nor skipped yet; about
 	FailingSince   time.Time // of the first failure in a row
 	Attempts       int       // failures in a row
 	NextAttemptAt  time.Time // not before
 	LastError      string    // of the last failure in a row, for operators
 	DeliveredAt    time.Time // of the last delivery
-	Missed         int64     // events that were too old to be kept before they were delivered
+	Missed         int64     // events dropped for their age before they were delivered
 }
 
 // Disabled reports whether nothing is delivered until an operator enables it.
 func (e *Endpoint) Disabled() bool { return !e.DisabledAt.IsZero() }
 
-// NewSecret makes a secret of Standard Webhooks' form.
+// NewSecret makes a secret in the format of Standard Webhooks.
 func NewSecret() string {
 	var key [secretBytes]byte
 	_, _ = rand.Read(key[:]) // documented never to fail
 	return "whsec_" + base64.StdEncoding.EncodeToString(key[:])
 }
 
-// ValidateTypes returns a KindInvalid error that names the first type which is unknown or there twice.
+// ValidateTypes returns a KindInvalid error that names the first type which is unknown or given twice.
 func ValidateTypes(types []string) error {
 	for i, t := range types {
 		switch {
 		case !slices.Contains(Types, t):
-			return pipeline.Errorf(pipeline.KindInvalid, "event type %q: use some of %s, or none for all", t, strings.Join(Types, ", "))
+			return pipeline.Errorf(pipeline.KindInvalid, "event type %q: use some of %s, or none for all",
+				t, strings.Join(Types, ", "))
 		case slices.Contains(types[:i], t):
 			return pipeline.Errorf(pipeline.KindInvalid, "event type %s is there twice", t)
 		}

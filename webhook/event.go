@@ -9,7 +9,7 @@ import (
 
 // Event is a row of the outbox.
 type Event struct {
-	Position  int64 // in which order events are delivered
+	Position  int64 // the order of delivery
 	ID        string
 	Type      string
 	SaleID    string
@@ -30,7 +30,7 @@ type envelope struct {
 	Data        json.RawMessage `json:"data"`
 }
 
-// body is what is sent: the same bytes at every attempt.
+// body returns what is sent: the same bytes at every attempt.
 func (e *Event) body() ([]byte, error) {
 	v := envelope{
 		SpecVersion: "1.0", ID: e.ID, Source: "/v1/sales/" + e.SaleID, Type: e.Type, Subject: e.OrderID,
@@ -45,7 +45,7 @@ func (e *Event) body() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// testEvent is one that belongs to no sale.
+// testEvent returns an event that belongs to no sale.
 func testEvent(now time.Time) Event {
 	return Event{
 		ID: uuid.NewString(), Type: TypeTest, CreatedAt: now,

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Hasten makes a deliverer repeat soon, and give up a delivery soon: nobody waits for a day in a test.
+// Hasten shortens the backoff between attempts and the timeout of each: no test waits for a day.
 func (d *Deliverer) Hasten(pause, timeout time.Duration) {
-	d.pause = func(int) time.Duration { return pause }
+	d.backoff = func(int) time.Duration { return pause }
 	d.sender.timeout = timeout
 }
 
-// Dial connects as a delivery would.
-func (s *Sender) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return s.client.Transport.(*http.Transport).DialContext(ctx, "tcp", address)
+// Dial connects as a delivery under the policy would.
+func Dial(ctx context.Context, policy Policy, address string) (net.Conn, error) {
+	return newSender(policy).client.Transport.(*http.Transport).DialContext(ctx, "tcp", address)
 }
 
-// Public and Pause are what tests look at directly.
+// Public reports whether an address belongs to the internet at large.
 func Public(ip netip.Addr) bool { return public(ip) }
 
-// Pause is the time until the next attempt.
-func Pause(failures int) time.Duration { return pause(failures) }
+// Backoff is the time until the next attempt.
+func Backoff(failures int) time.Duration { return retryBackoff(failures) }
 
-// PauseMax is the cap.
-const PauseMax = pauseMax
+// BackoffMax is its upper bound.
+const BackoffMax = backoffMax

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the numbers of deliveries. The label endpoint is an endpoint's id: there are at most MaxEndpoints at a time.
+// Metrics are the numbers of deliveries. The label endpoint is an endpoint's id: there are at most MaxEndpoints at a
+// time.
 type Metrics struct {
 	deliveries *prometheus.CounterVec
 	took       prometheus.Histogram
@@ -25,8 +26,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_webhook_deliveries_total",
 			Help: "Deliveries of events by endpoint and result."}, []string{"endpoint", "result"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_webhook_delivery_duration_seconds",
-			Help: "From the look-up of the name to the end of the answer.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 13)}), // 2 ms … 8 s
-		// Vectors, also where there is no label: they show up only in the processes that set them.
+			Help:    "From the look-up of the name to the end of the answer.",
+			Buckets: prometheus.ExponentialBuckets(0.002, 2, 13)}), // 2 ms … 8 s
+		// Vectors, also where there is no label: they appear only in the processes that set them.
 		backlog:  gauge("sluice_webhook_backlog", "Events that an endpoint has not passed yet, wanted or not.", "endpoint"),
 		failing:  gauge("sluice_webhook_failing_attempts", "Failures in a row of an endpoint's next delivery.", "endpoint"),
 		disabled: gauge("sluice_webhook_endpoints_disabled", "Endpoints that get nothing until an operator enables them."),
@@ -44,8 +46,8 @@ func (m *Metrics) delivered(endpoint int64, r Result) {
 	m.took.Observe(r.Took.Seconds())
 }
 
-// show replaces what was shown before: an endpoint that was removed is not shown any more.
-func (m *Metrics) show(endpoints []Endpoint) {
+// setEndpoints replaces all earlier values, so that a removed endpoint disappears.
+func (m *Metrics) setEndpoints(endpoints []Endpoint) {
 	m.backlog.Reset()
 	m.failing.Reset()
 	disabled := 0

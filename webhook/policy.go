@@ -14,49 +14,49 @@ import (
 // maxURLBytes bounds an endpoint's URL; the table's constraint says the same.
 const maxURLBytes = 2000
 
-// Policy says where events may be sent. The zero value is the safe one: https only, and only to public addresses.
+// Policy defines where events may be sent. The zero value is the safe one: https only, and only to public addresses.
 type Policy struct {
 	// AllowPrivate lets endpoints be inside the network or on this machine, and without TLS. For development, and where
 	// receivers are inside the same network and operators are trusted with all of it.
 	AllowPrivate bool
 }
 
-// CheckURL returns a KindInvalid error that says what is wrong with an endpoint's URL. A name is not looked up here: what
-// it means is checked whenever a connection is made, because it may mean something else by then.
+// CheckURL returns a KindInvalid error that says what is wrong with an endpoint's URL. It does not look the name up:
+// the address is checked whenever a connection is made, because the name may resolve to another one by then.
 func (p Policy) CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case len(text) > maxURLBytes:
-		return badURL("it has %d bytes; at most %d are allowed", len(text), maxURLBytes)
+		return invalidURL("it has %d bytes; at most %d are allowed", len(text), maxURLBytes)
 	case err != nil || u.Opaque != "" || u.Hostname() == "":
-		return badURL("write it as https://host/path")
+		return invalidURL("write it as https://host/path")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return badURL("%s is not https", u.Scheme)
+		return invalidURL("%s is not https", u.Scheme)
 	case u.User != nil:
-		return badURL("leave out user and password; deliveries are signed")
+		return invalidURL("leave out user and password; deliveries are signed")
 	case u.Fragment != "" || strings.HasSuffix(text, "#"):
-		return badURL("leave out what follows #; it is never sent")
+		return invalidURL("leave out what follows #; it is never sent")
 	case !validPort(u):
-		return badURL("the port is not a number from 1 to 65535")
+		return invalidURL("the port is not a number from 1 to 65535")
 	case p.AllowPrivate:
 		return nil
 	case u.Scheme != "https":
-		return badURL("use https; plain http is allowed with WEBHOOK_ALLOW_PRIVATE=true only")
+		return invalidURL("use https; plain http is allowed with WEBHOOK_ALLOW_PRIVATE=true only")
 	}
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return badURL("%s is this machine; %s", host, private)
+		return invalidURL("%s is this machine; %s", host, privateHint)
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && !public(ip) {
-		return badURL("%s is not a public address; %s", host, private)
+		return invalidURL("%s is not a public address; %s", host, privateHint)
 	}
 	return nil
 }
 
-// private is what to do about a target that is refused for where it is.
-const private = "targets inside the network are allowed with WEBHOOK_ALLOW_PRIVATE=true only"
+// privateHint says how to allow a target that is refused for its address.
+const privateHint = "targets inside the network are allowed with WEBHOOK_ALLOW_PRIVATE=true only"
 
-func badURL(format string, args ...any) error {
+func invalidURL(format string, args ...any) error {
 	return pipeline.Errorf(pipeline.KindInvalid, "url: %s", fmt.Sprintf(format, args...))
 }
 
@@ -68,8 +68,8 @@ func validPort(u *url.URL) bool {
 	return err == nil && n >= 1 && n <= 65535
 }
 
-// control is a net.Dialer's Control: it sees the address that is really connected to, after every lookup, and just before.
-// So it does not matter what a name meant when it was registered.
+// control is a net.Dialer's Control: it sees the address that is actually connected to, after every lookup and just
+// before the connection. So it does not matter what a name resolved to when it was registered.
 func (p Policy) control(_, address string, _ syscall.RawConn) error {
 	if p.AllowPrivate {
 		return nil
@@ -84,20 +84,21 @@ func (p Policy) control(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// errPrivate does not name the address: it would tell whoever chose the name what it means inside the network.
-var errPrivate = pipeline.Errorf(pipeline.KindInvalid, "the host has an address that is not public; %s", private)
+// errPrivate does not name the address: that would reveal what the name means inside the network to the user who chose
+// it.
+var errPrivate = pipeline.Errorf(pipeline.KindInvalid, "the host has an address that is not public; %s", privateHint)
 
-// special are the blocks that the registries of IANA (RFC 6890 and its successors) keep from global use, besides those
-// that netip knows by itself, and the tunnels that lead to any IPv4 address.
-var special = prefixes(
+// reserved are the blocks that IANA's registries (RFC 6890 and its successors) exclude from global use, besides those
+// that netip knows, and the tunnels that lead to any IPv4 address.
+var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
 	"203.0.113.0/24", "240.0.0.0/4",
 	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 )
 
 var (
-	nat64  = netip.MustParsePrefix("64:ff9b::/96") // the last 32 bits are the IPv4 address that is meant
-	global = netip.MustParsePrefix("2000::/3")     // all that IANA has given out of IPv6
+	nat64  = netip.MustParsePrefix("64:ff9b::/96") // the last 32 bits are the IPv4 address
+	global = netip.MustParsePrefix("2000::/3")     // all that IANA has assigned of IPv6
 )
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -108,7 +109,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// public reports whether an address belongs to the internet at large.
+// public reports whether an address is reachable on the public internet.
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	if ip.Zone() != "" || !ip.IsGlobalUnicast() || ip.IsPrivate() {
@@ -121,7 +122,7 @@ func public(ip netip.Addr) bool {
 	if ip.Is6() && !global.Contains(ip) {
 		return false
 	}
-	for _, block := range special {
+	for _, block := range reserved {
 		if block.Contains(ip) {
 			return false
 		}

@@ -24,20 +24,20 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patient bounds every wait; a busy machine must not fail a test.
+// patient bounds every wait, so that a busy machine fails no test.
 const patient = 2 * time.Minute
 
-// rig is a fresh database with a store over it and a desk that allows receivers on this machine.
+// rig is a fresh database with a store and a service that allows receivers on this machine.
 type rig struct {
 	*testing.T
-	url   string
-	store *db.Store
-	raw   *pgxpool.Pool
-	desk  *webhook.Desk
-	log   *slog.Logger
+	url       string
+	store     *db.Store
+	raw       *pgxpool.Pool
+	endpoints *webhook.EndpointService
+	log       *slog.Logger
 }
 
-var inside = webhook.Policy{AllowPrivate: true}
+var allowPrivate = webhook.Policy{AllowPrivate: true}
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	t.Cleanup(raw.Close)
 	r.raw = raw
-	r.desk = webhook.NewDesk(r.store, inside)
+	r.endpoints = webhook.NewEndpointService(r.store, allowPrivate)
 	return r
 }
 
@@ -80,7 +80,7 @@ func (r *rig) endpoint(id int64) webhook.Endpoint {
 	return e
 }
 
-// sale makes a sale whose orders are confirmed at once.
+// sale creates a sale whose orders are confirmed at once.
 func (r *rig) sale(id string, total int64) {
 	r.Helper()
 	must(r, r.store.CreateSale(r.Context(), &pipeline.Sale{
@@ -89,7 +89,7 @@ func (r *rig) sale(id string, total int64) {
 	}))
 }
 
-// orders persists n orders, each a transaction of its own, and returns their ids in the order of commits.
+// orders persists n orders, each in a transaction of its own, and returns their ids in the order of commits.
 func (r *rig) orders(sale string, n int) []string {
 	r.Helper()
 	var ids []string
@@ -120,7 +120,7 @@ func lastNumber() int64 {
 // deliverer runs a deliverer until the test ends or stop is called.
 func (r *rig) deliverer(store webhook.Store, timeout time.Duration) (stop func()) {
 	r.Helper()
-	d := webhook.NewDeliverer(store, webhook.NewSender(inside), webhook.NewMetrics(nil), r.log)
+	d := webhook.NewDeliverer(store, allowPrivate, webhook.NewMetrics(nil), r.log)
 	d.Hasten(10*time.Millisecond, timeout)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -145,7 +145,7 @@ type cloudEvent struct {
 	Data        map[string]any `json:"data"`
 }
 
-// receiver is a real HTTP server that checks every signature and keeps what arrives first.
+// receiver is a real HTTP server that checks every signature and records first arrivals.
 type receiver struct {
 	t      *testing.T
 	server *httptest.Server
@@ -155,8 +155,8 @@ type receiver struct {
 	secret   string
 	requests int
 	seen     map[string]bool
-	first    []cloudEvent // each event once, as it arrived first
-	again    int          // arrivals of what had arrived
+	first    []cloudEvent // each event once, at its first arrival
+	again    int          // repeated arrivals
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -170,10 +170,10 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// register makes it an endpoint, for some types of events or all.
+// register makes it an endpoint, for some types of events or for all.
 func (r *receiver) register(rig *rig, types ...string) webhook.Endpoint {
 	r.t.Helper()
-	e, err := rig.desk.Add(rig.Context(), "ann", r.server.URL+"/hook?token=t", types)
+	e, err := rig.endpoints.Add(rig.Context(), "ann", r.server.URL+"/hook?token=t", types)
 	must(r.t, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +202,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err := json.Unmarshal(body, &e); err != nil || e.ID != request.Header.Get("webhook-id") {
 		r.t.Errorf("the body %s does not go with the id %s: %v", body, request.Header.Get("webhook-id"), err)
 	}
-	if got := request.Header.Get("Content-Type"); got != "application/cloudevents+json; charset=utf-8" || request.Method != http.MethodPost {
+	got := request.Header.Get("Content-Type")
+	if got != "application/cloudevents+json; charset=utf-8" || request.Method != http.MethodPost {
 		r.t.Errorf("%s with Content-Type %q", request.Method, got)
 	}
 	answer := r.answer
@@ -211,17 +212,18 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	taking := &taker{ResponseWriter: w, take: func() { r.take(e) }}
+	taking := &takingWriter{ResponseWriter: w, take: func() { r.take(e) }}
 	answer(n, taking, request)
 }
 
-// taker notes the event as arrived when an answer says so, and as a handler that takes it before it fails to answer.
-type taker struct {
+// takingWriter records the event as arrived when the status says so; a handler may also record it and then fail to
+// answer.
+type takingWriter struct {
 	http.ResponseWriter
 	take func()
 }
 
-func (t *taker) WriteHeader(status int) {
+func (t *takingWriter) WriteHeader(status int) {
 	if status/100 == 2 {
 		t.take()
 	}
@@ -255,7 +257,7 @@ func (r *receiver) counts() (requests, first, again int) {
 	return r.requests, len(r.first), r.again
 }
 
-// wait waits until n events arrived.
+// wait waits until n events have arrived.
 func (r *receiver) wait(n int) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patient, fmt.Sprintf("%d events to arrive", n), func() bool {

@@ -22,17 +22,17 @@ import (
 
 // Limits of one delivery.
 const (
-	// SendTimeout bounds a whole delivery, from the look-up of the name to the end of the answer. A receiver that needs
-	// longer should note the event and answer.
-	SendTimeout = 10 * time.Second
-	// answerBytes is how much of an answer's body is read, and thrown away, so that the connection can be used again.
+	// sendTimeout bounds a whole delivery, from the look-up of the name to the end of the answer. A receiver that needs
+	// longer should store the event and answer.
+	sendTimeout = 10 * time.Second
+	// answerBytes is how much of an answer's body is read and discarded, so that the connection can be used again.
 	answerBytes = 64 << 10
 	// answerHeaderBytes bounds the answer's header.
 	answerHeaderBytes = 16 << 10
 	// idleConnTimeout keeps a connection for the next event of a busy sale.
 	idleConnTimeout = time.Minute
-	// MaxErrorBytes bounds what is kept of an error.
-	MaxErrorBytes = 300
+	// maxErrorBytes bounds the part of an error that is stored.
+	maxErrorBytes = 300
 )
 
 const (
@@ -40,18 +40,18 @@ const (
 	userAgent   = "Sluice-Webhooks/1"
 )
 
-// Outcome says how one delivery went. The values are labels of metrics.
+// Outcome is the kind of result of one delivery. The values are labels of metrics.
 type Outcome string
 
 // The outcomes.
 const (
 	Delivered Outcome = "delivered" // 2xx
 	Refused   Outcome = "refused"   // another status
-	Gone      Outcome = "gone"      // 410: the receiver wants nothing more
+	Gone      Outcome = "gone"      // 410: the receiver wants no more events
 	Failed    Outcome = "failed"    // no answer in time, or the target is not allowed
 )
 
-// Result is what became of one delivery.
+// Result is the result of one delivery.
 type Result struct {
 	Outcome    Outcome
 	Status     int           // of the answer; 0 without one
@@ -60,42 +60,42 @@ type Result struct {
 	Took       time.Duration
 }
 
-// Sender delivers single events. It is safe for concurrent use.
-type Sender struct {
+// sender delivers single events. It is safe for concurrent use.
+type sender struct {
 	policy  Policy
 	client  *http.Client
 	timeout time.Duration
 }
 
-// NewSender returns a Sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
+// newSender returns a sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
 // forbids it.
-func NewSender(policy Policy) *Sender {
-	dialer := &net.Dialer{Timeout: SendTimeout, Control: policy.control}
-	return &Sender{policy: policy, timeout: SendTimeout, client: &http.Client{
+func newSender(policy Policy) *sender {
+	dialer := &net.Dialer{Timeout: sendTimeout, Control: policy.control}
+	return &sender{policy: policy, timeout: sendTimeout, client: &http.Client{
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: SendTimeout, IdleConnTimeout: idleConnTimeout,
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: sendTimeout, IdleConnTimeout: idleConnTimeout,
 			MaxIdleConnsPerHost: 2, MaxIdleConns: 2 * MaxEndpoints, MaxResponseHeaderBytes: answerHeaderBytes,
 			DisableCompression: true, ForceAttemptHTTP2: true,
 		},
-		// A redirect leads where nobody registered anything.
+		// A redirect leads to a URL that was not registered.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Close closes the connections that are idle.
-func (s *Sender) Close() { s.client.CloseIdleConnections() }
+// close closes idle connections.
+func (s *sender) close() { s.client.CloseIdleConnections() }
 
-// Send delivers one event once, within SendTimeout. It never fails otherwise than by its result.
-func (s *Sender) Send(ctx context.Context, e *Endpoint, event *Event) Result {
+// send delivers one event once, within sendTimeout. A failure is a result too.
+func (s *sender) send(ctx context.Context, e *Endpoint, event *Event) Result {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	result := s.send(ctx, e, event, began)
+	result := s.attempt(ctx, e, event, began)
 	result.Took = time.Since(began)
 	return result
 }
 
-func (s *Sender) send(ctx context.Context, e *Endpoint, event *Event, now time.Time) Result {
+func (s *sender) attempt(ctx context.Context, e *Endpoint, event *Event, now time.Time) Result {
 	request, err := s.request(ctx, e, event, now)
 	if err != nil {
 		return failed(err)
@@ -106,13 +106,13 @@ func (s *Sender) send(ctx context.Context, e *Endpoint, event *Event, now time.T
 	}
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, answerBytes)); err != nil {
-		return failed(err) // a 2xx whose answer broke off may have come from something between us and the receiver
+		return failed(err) // a 2xx with a broken answer may have come from something between us and the receiver
 	}
-	return judge(response)
+	return classify(response)
 }
 
-// request is signed anew for each attempt: receivers refuse a timestamp that is some minutes old.
-func (s *Sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
+// request is signed for each attempt: receivers refuse a timestamp that is some minutes old.
+func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
 	if err := s.policy.CheckURL(e.URL); err != nil { // it may have been registered under another policy
 		return nil, err
 	}
@@ -140,32 +140,33 @@ func (s *Sender) request(ctx context.Context, e *Endpoint, event *Event, now tim
 	return request, nil
 }
 
-func judge(response *http.Response) Result {
-	r := Result{Outcome: Refused, Status: response.StatusCode, Error: fmt.Sprintf("the receiver answered %d", response.StatusCode)}
+func classify(response *http.Response) Result {
+	status := response.StatusCode
+	r := Result{Outcome: Refused, Status: status, Error: fmt.Sprintf("the receiver answered %d", status)}
 	switch {
-	case response.StatusCode/100 == 2:
-		return Result{Outcome: Delivered, Status: response.StatusCode}
-	case response.StatusCode/100 == 3:
+	case status/100 == 2:
+		return Result{Outcome: Delivered, Status: status}
+	case status/100 == 3:
 		r.Error += "; redirects are not followed: register where it leads"
-	case response.StatusCode == http.StatusGone:
+	case status == http.StatusGone:
 		r.Outcome = Gone
-	case response.StatusCode == http.StatusTooManyRequests, response.StatusCode == http.StatusServiceUnavailable:
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		r.RetryAfter = retryAfter(response.Header.Get("Retry-After"))
 	}
 	return r
 }
 
-// retryAfter reads a number of seconds, at most pauseMax; the form with a date is left alone.
+// retryAfter parses a number of seconds, at most backoffMax; the form with a date is ignored.
 func retryAfter(text string) time.Duration {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
 		return 0
 	}
-	return min(time.Duration(n)*time.Second, pauseMax)
+	return min(time.Duration(n)*time.Second, backoffMax)
 }
 
-// failed is the result of a delivery that got no answer. The URL is left out of its error: operators know it, and its query
-// may hold a token.
+// failed is the result of a delivery that got no answer. Its error leaves out the URL: operators know it, and its query
+// may contain a token.
 func failed(err error) Result {
 	var named *url.Error
 	if errors.As(err, &named) {
@@ -177,15 +178,15 @@ func failed(err error) Result {
 	case errors.As(err, &ours):
 		text = ours.Message
 	case errors.Is(err, context.DeadlineExceeded):
-		text = fmt.Sprintf("no whole answer within %s", SendTimeout)
+		text = fmt.Sprintf("no whole answer within %s", sendTimeout)
 	}
-	return Result{Outcome: Failed, Error: clip(text)}
+	return Result{Outcome: Failed, Error: sanitize(text)}
 }
 
-// clip makes a text that every log, terminal and column can hold.
-func clip(text string) string {
-	if len(text) > MaxErrorBytes {
-		text = text[:MaxErrorBytes]
+// sanitize makes a text safe for every log, terminal and column.
+func sanitize(text string) string {
+	if len(text) > maxErrorBytes {
+		text = text[:maxErrorBytes]
 	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {

@@ -5,57 +5,58 @@ import (
 	"time"
 )
 
-// Times of the outbox. Postgres' clock counts them.
+// Retention of the outbox, by Postgres' clock.
 const (
-	// KeepDelivered is how long an event is kept that no endpoint waits for, so that an operator can look back.
+	// KeepDelivered is how long an event is kept that no endpoint needs any more, so that an operator can look back.
 	KeepDelivered = 24 * time.Hour
-	// KeepWaiting is how long an event is kept for endpoints that are behind or disabled. What is dropped then is counted
-	// as missed: an endpoint that nobody enables again must not fill the disk.
+	// KeepWaiting is how long an event is kept for endpoints that are behind or disabled. An event that is dropped then
+	// is counted as missed: an endpoint that is never enabled again must not fill the disk.
 	KeepWaiting = 7 * 24 * time.Hour
 )
 
-// Claim is an endpoint that this process delivers to, until its lease ends.
+// Claim is the right of this process to deliver to an endpoint, until the lease ends.
 type Claim struct {
 	Endpoint
 	Cursor int64  // the position that is delivered or passed
-	Lease  string // a UUID that tells this claim from all others
+	Lease  string // a UUID that identifies this claim
 }
 
-// Progress is what a claim's holder has done since it last told.
+// Progress is what a claim's owner has done since it last saved.
 type Progress struct {
 	Cursor    int64         // the position that is delivered or passed now
-	Delivered bool          // whether anything was delivered, which ends a row of failures
-	Lease     time.Duration // how long the claim shall last from now; 0 gives it up
+	Delivered bool          // whether anything was delivered, which ends a series of failures
+	Lease     time.Duration // how long the claim lasts from now; 0 gives it up
 }
 
-// Failure ends a claim after a delivery that failed.
+// Failure ends a claim after a failed delivery.
 type Failure struct {
 	Error    string
-	Gone     bool          // the receiver wants nothing more: disable it at once
+	Gone     bool          // the receiver wants no more events: disable it at once
 	Attempts int           // failures in a row, this one included
-	Pause    time.Duration // until the next attempt
+	Backoff  time.Duration // until the next attempt
 }
 
-// Pruned is what one call dropped from the outbox.
+// Pruned is what one call deleted from the outbox.
 type Pruned struct {
-	Events int // dropped
-	Missed int // of these, how many some endpoint had not got; counted once for each
+	Events int // deleted
+	Missed int // of these, deliveries that never happened; counted for each endpoint
 }
 
 // Store is the outbox and the endpoints' cursors. Every call is one transaction and may be repeated.
 type Store interface {
-	// SequenceEvents makes up to limit committed events readable, in the order in which they were committed, and returns
-	// how many. 0 also when another process is doing it.
+	// SequenceEvents makes up to limit committed events readable, in the order in which they were committed, and
+	// returns how many. It also returns 0 when another process is doing it.
 	SequenceEvents(ctx context.Context, limit int) (int, error)
-	// ClaimEndpoints claims endpoints that have events to get, are due and not claimed, for so long.
+	// ClaimEndpoints claims endpoints that have pending events, are due and not claimed, for the length of the lease.
 	ClaimEndpoints(ctx context.Context, limit int, lease time.Duration) ([]Claim, error)
-	// NextEvents returns up to limit events behind a position, those that the endpoint does not want without data.
+	// NextEvents returns up to limit events after a position; those that the endpoint does not want have no data.
 	NextEvents(ctx context.Context, after int64, types []string, limit int) ([]Event, error)
-	// Advance notes progress. It returns false when the claim is lost, and when the endpoint was disabled or removed.
+	// Advance saves progress. It returns false when the claim is lost, or the endpoint was disabled or removed.
 	Advance(ctx context.Context, c *Claim, p Progress) (bool, error)
-	// Fail notes progress and a failure, and gives the claim up. It returns why the endpoint is disabled now, if this did it.
+	// Fail saves progress and a failure, and gives the claim up. It returns why the endpoint is disabled now, if this
+	// call did it.
 	Fail(ctx context.Context, c *Claim, p Progress, f Failure) (disabled string, err error)
-	// PruneEvents drops up to limit events that are no longer kept.
+	// PruneEvents deletes up to limit events that need not be kept.
 	PruneEvents(ctx context.Context, limit int) (Pruned, error)
 	// Endpoints returns all endpoints without their secrets, by id.
 	Endpoints(ctx context.Context) ([]Endpoint, error)

@@ -31,7 +31,7 @@ func (c *endpointAdd) Run(a *app) error {
 	if err := webhook.ValidateTypes(c.Types); err != nil {
 		return err
 	}
-	return a.withEndpoints(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.EndpointService) error {
 		e, err := desk.Add(a.ctx, actor(), c.URL, c.Types)
 		if err != nil {
 			return err
@@ -45,7 +45,7 @@ type endpointList struct{}
 
 // Run lists all endpoints: there are few.
 func (c *endpointList) Run(a *app) error {
-	return a.withEndpoints(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.EndpointService) error {
 		list, err := desk.Endpoints(a.ctx)
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ type endpointEnable struct {
 
 // Run enables the endpoint.
 func (c *endpointEnable) Run(a *app) error {
-	return a.changeEndpoint("continues where it stopped", func(desk *webhook.Desk) (webhook.Endpoint, error) {
+	return a.changeEndpoint("continues where it stopped", func(desk *webhook.EndpointService) (webhook.Endpoint, error) {
 		return desk.EnableEndpoint(a.ctx, actor(), c.ID, c.SkipNext)
 	})
 }
@@ -95,13 +95,13 @@ type endpointDisable struct {
 
 // Run disables the endpoint.
 func (c *endpointDisable) Run(a *app) error {
-	return a.changeEndpoint("is disabled; events are kept for it for a week", func(desk *webhook.Desk) (webhook.Endpoint, error) {
+	return a.changeEndpoint("is disabled; events are kept for it for a week", func(desk *webhook.EndpointService) (webhook.Endpoint, error) {
 		return desk.DisableEndpoint(a.ctx, actor(), c.ID)
 	})
 }
 
-func (a *app) changeEndpoint(done string, change func(*webhook.Desk) (webhook.Endpoint, error)) error {
-	return a.withEndpoints(func(desk *webhook.Desk) error {
+func (a *app) changeEndpoint(done string, change func(*webhook.EndpointService) (webhook.Endpoint, error)) error {
+	return a.withEndpoints(func(desk *webhook.EndpointService) error {
 		e, err := change(desk)
 		if err != nil {
 			return unknownEndpoint(err)
@@ -116,7 +116,7 @@ type endpointRemove struct {
 
 // Run removes the endpoint.
 func (c *endpointRemove) Run(a *app) error {
-	return a.withEndpoints(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.EndpointService) error {
 		if err := desk.RemoveEndpoint(a.ctx, actor(), c.ID); err != nil {
 			return unknownEndpoint(err)
 		}
@@ -130,7 +130,7 @@ type endpointTest struct {
 
 // Run tests the endpoint.
 func (c *endpointTest) Run(a *app) error {
-	return a.withEndpoints(func(desk *webhook.Desk) error {
+	return a.withEndpoints(func(desk *webhook.EndpointService) error {
 		result, err := desk.Test(a.ctx, c.ID)
 		if err != nil {
 			return unknownEndpoint(err)
@@ -151,7 +151,7 @@ func (c *endpointTest) Run(a *app) error {
 }
 
 // withEndpoints works with Postgres alone: events have nothing to do with Redis.
-func (a *app) withEndpoints(do func(*webhook.Desk) error) error {
+func (a *app) withEndpoints(do func(*webhook.EndpointService) error) error {
 	defaults := commandDefaults()
 	defaults["REDIS_URL"] = "redis://not-needed"
 	cfg, err := a.settings.load(defaults)
@@ -163,7 +163,7 @@ func (a *app) withEndpoints(do func(*webhook.Desk) error) error {
 	if err := s.connectPostgres(a.ctx); err != nil {
 		return err
 	}
-	return do(webhook.NewDesk(s.postgres, process.WebhookPolicy(cfg)))
+	return do(webhook.NewEndpointService(s.postgres, process.WebhookPolicy(cfg)))
 }
 
 // unknownEndpoint is what to do about an endpoint that does not exist.

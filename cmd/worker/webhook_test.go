@@ -58,7 +58,7 @@ func TestKillTheDeliverer(t *testing.T) {
 	receiver := &ear{t: t}
 	server := httptest.NewServer(receiver)
 	t.Cleanup(server.Close)
-	e, err := webhook.NewDesk(s.store, webhook.Policy{AllowPrivate: true}).Add(t.Context(), "test", server.URL, nil)
+	e, err := webhook.NewEndpointService(s.store, webhook.Policy{AllowPrivate: true}).Add(t.Context(), "test", server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package config reads the settings of every Sluice program: from a flag, or else the environment, or else the default.
-// All that is wrong is told at once, and no secret is ever printed.
+// An error reports everything that is wrong at once, and no secret is ever printed.
 package config
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sluice/pipeline"
 )
 
-// Program says which settings are required.
+// Program is one of Sluice's programs. Some settings are checked for one of them only.
 type Program string
 
 // The programs.
@@ -25,16 +25,16 @@ const (
 	CLI    Program = "sluice"
 )
 
-// Config holds every setting (DESIGN section 8).
+// Config holds every setting; README.md and --help list them.
 type Config struct {
 	DatabaseURL     string
 	RedisURL        string
 	HTTPAddr        string
 	AdminAddr       string
 	AdminToken      string
-	WebhookSecrets  []string // of the payment provider; any of them will do
+	WebhookSecrets  []string // of the payment provider; a webhook may be signed with any of them
 	AuthMode        string
-	AuthDevForce    bool
+	authDevForce    bool
 	Partitions      int
 	Durability      pipeline.Durability
 	StreamMaxLag    int
@@ -46,15 +46,15 @@ type Config struct {
 	LogFormat       string
 }
 
-// ErrHelp is returned when --help was asked for and printed.
+// ErrHelp is returned after --help was printed.
 var ErrHelp = flag.ErrHelp
 
-// Load reads the settings. The error names every wrong and every missing one, a line each. Help goes to out.
+// Load reads the settings. The error names every wrong and every missing one, a line each. Help is written to out.
 func Load(program Program, args []string, getenv func(string) string, out io.Writer) (Config, error) {
 	c := Config{}
 	all := settings(&c)
 	flags := flag.NewFlagSet(string(program), flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what is wrong is in the error
+	flags.SetOutput(io.Discard) // mistakes are in the error
 	for i := range all {
 		flags.Var(&all[i], all[i].flagName(), all[i].usage())
 	}
@@ -73,16 +73,17 @@ func Load(program Program, args []string, getenv func(string) string, out io.Wri
 	for i := range all {
 		errs = append(errs, all[i].resolve(getenv))
 	}
-	errs = append(errs, c.check(program))
+	errs = append(errs, c.validate(program))
 	return c, errors.Join(errs...)
 }
 
-func (c *Config) check(program Program) error {
+func (c *Config) validate(program Program) error {
 	var errs []error
-	c.Worker.Partitions = max(c.Partitions, 1) // 0: it was not a number, which is told already
+	c.Worker.Partitions = max(c.Partitions, 1) // 0: not a number, which is reported already
 	errs = append(errs, c.Worker.WithDefaults().Validate())
-	if program == API && c.AuthMode == "dev" && !loopback(c.HTTPAddr) && !c.AuthDevForce {
-		errs = append(errs, fmt.Errorf("AUTH_MODE=dev lets anybody be any buyer, and HTTP_ADDR %s is not loopback; set AUTH_DEV_FORCE=true only on a closed network", c.HTTPAddr))
+	if program == API && c.AuthMode == "dev" && !loopback(c.HTTPAddr) && !c.authDevForce {
+		errs = append(errs, fmt.Errorf("AUTH_MODE=dev lets anybody be any buyer, and HTTP_ADDR %s is not loopback; "+
+			"set AUTH_DEV_FORCE=true only on a closed network", c.HTTPAddr))
 	}
 	return errors.Join(errs...)
 }
@@ -98,7 +99,8 @@ func loopback(addr string) bool {
 }
 
 func printUsage(out io.Writer, program Program, all []setting) {
-	fmt.Fprintf(out, "Usage: %s [--setting value ...]\n\nEvery setting is a flag or an environment variable; the flag wins.\n\n", program)
+	fmt.Fprintf(out, "Usage: %s [--setting value ...]\n\n"+
+		"Every setting is a flag or an environment variable; the flag wins.\n\n", program)
 	for _, s := range all {
 		fmt.Fprintf(out, "  --%-18s %s\n", s.flagName(), s.usage())
 	}

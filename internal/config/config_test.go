@@ -11,7 +11,7 @@ import (
 	"sluice/internal/config"
 )
 
-// env is an environment with the two settings that have no default.
+// env returns an environment with the two settings that have no default.
 func env(more map[string]string) func(string) string {
 	return func(name string) string {
 		if value, ok := more[name]; ok {
@@ -28,8 +28,8 @@ func TestLoadDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", program, err)
 		}
-		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.StreamMaxLag != 1_000_000 || c.Worker.BatchSize != 500 ||
-			c.Worker.LockTTL != 10*time.Second || c.Worker.Partitions != 16 {
+		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.StreamMaxLag != 1_000_000 ||
+			c.Worker.BatchSize != 500 || c.Worker.LockTTL != 10*time.Second || c.Worker.Partitions != 16 {
 			t.Errorf("%s: got %+v", program, c)
 		}
 	}
@@ -43,36 +43,39 @@ func TestFlagBeatsEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Worker.BatchSize != 20 || c.Worker.Concurrency != 4 || c.LogFormat != "json" {
-		t.Errorf("got batch size %d, concurrency %d, log format %s; want 20, 4, json", c.Worker.BatchSize, c.Worker.Concurrency, c.LogFormat)
+		t.Errorf("got batch size %d, concurrency %d, log format %s; want 20, 4, json",
+			c.Worker.BatchSize, c.Worker.Concurrency, c.LogFormat)
 	}
 }
 
-func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := config.Load(config.API, []string{"--partitions", "many", "leftover"}, env(map[string]string{
-		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080", "AUTH_MODE": "none",
-		"BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud", "SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps",
+		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080",
+		"AUTH_MODE": "none", "BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud",
+		"SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps",
 	}), io.Discard)
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, name := range []string{
-		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL", "SHUTDOWN_TIMEOUT",
-		"AUTH_DEV_FORCE", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
+		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL",
+		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
 	} {
 		if strings.Count(err.Error(), name) == 0 {
 			t.Errorf("the error does not name %s:\n%v", name, err)
 		}
 	}
 	if strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("the error tells a secret:\n%v", err)
+		t.Errorf("the error contains a secret:\n%v", err)
 	}
 }
 
 func TestMissingSettings(t *testing.T) {
 	t.Parallel()
 	_, err := config.Load(config.CLI, nil, func(string) string { return "" }, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "DATABASE_URL is missing") || !strings.Contains(err.Error(), "REDIS_URL is missing") {
+	if err == nil || !strings.Contains(err.Error(), "DATABASE_URL is missing") ||
+		!strings.Contains(err.Error(), "REDIS_URL is missing") {
 		t.Errorf("got %v, want both named as missing", err)
 	}
 }
@@ -87,7 +90,8 @@ func TestDevAuthStaysOnLoopback(t *testing.T) {
 		if fine != (err == nil) {
 			t.Errorf("%s: got %v, want accepted %t", addr, err, fine)
 		}
-		if _, err := config.Load(config.API, []string{"--http-addr", addr, "--auth-dev-force", "true"}, env(nil), io.Discard); err != nil {
+		forced := []string{"--http-addr", addr, "--auth-dev-force", "true"}
+		if _, err := config.Load(config.API, forced, env(nil), io.Discard); err != nil {
 			t.Errorf("%s, forced: %v", addr, err)
 		}
 	}
@@ -123,14 +127,18 @@ func TestRedisForms(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		if got := strings.Join(o.Addrs, " "); got != want.addrs || o.MasterName != want.master || o.IsClusterMode != want.cluster {
+		got := strings.Join(o.Addrs, " ")
+		if got != want.addrs || o.MasterName != want.master || o.IsClusterMode != want.cluster {
 			t.Errorf("%s: got addresses %q, master %q, cluster %t", url, got, o.MasterName, o.IsClusterMode)
 		}
 		if o.MaxRetries != -1 {
-			t.Errorf("%s: the client would retry by itself", url)
+			t.Errorf("%s: the client would retry", url)
 		}
 	}
-	for _, url := range []string{"", "h:1", "http://h", "redis+sentinel://a:1", "redis+cluster://", "redis+x://a:1", "unix+cluster://a", "redis://:pa ss@h"} {
+	for _, url := range []string{
+		"", "h:1", "http://h", "redis+sentinel://a:1", "redis+cluster://", "redis+x://a:1", "unix+cluster://a",
+		"redis://:pa ss@h",
+	} {
 		if _, err := config.RedisOptions(url); err == nil {
 			t.Errorf("%q is accepted", url)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"sluice/pipeline"
 )
 
-// setting is one line of the table below. It is a flag.Value, so that a flag only notes its text.
+// setting is one row of the table below. It is a flag.Value, so that a flag only stores its text.
 type setting struct {
 	name     string // of the environment variable; the flag is the same in lower case with dashes
 	fallback string
@@ -22,20 +23,20 @@ type setting struct {
 	required bool
 	parse    func(text string) error // its error must not repeat a secret
 
-	given *string // by flag
+	flagText *string // nil without the flag
 }
 
 func (s *setting) String() string { return "" }
 
 func (s *setting) Set(text string) error {
-	s.given = &text
+	s.flagText = &text
 	return nil
 }
 
 func (s *setting) resolve(getenv func(string) string) error {
 	text := getenv(s.name)
-	if s.given != nil {
-		text = *s.given
+	if s.flagText != nil {
+		text = *s.flagText
 	}
 	if text == "" {
 		text = s.fallback
@@ -54,28 +55,51 @@ func (s *setting) resolve(getenv func(string) string) error {
 
 func settings(c *Config) []setting {
 	return []setting{
-		{name: "DATABASE_URL", required: true, help: "Postgres, as postgres://user:password@host:port/database", parse: databaseURL(&c.DatabaseURL)},
-		{name: "REDIS_URL", required: true, help: "Redis, as redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://", parse: redisURL(&c.RedisURL)},
-		{name: "HTTP_ADDR", fallback: "127.0.0.1:8080", help: "where buyers' requests are served", parse: address(&c.HTTPAddr)},
-		{name: "ADMIN_ADDR", help: "where health, metrics and the admin API are served; the api's default is 127.0.0.1:8081, a worker's a free loopback port", parse: address(&c.AdminAddr)},
-		{name: "ADMIN_TOKEN", help: "bearer token of the admin API; without it nobody is let in", parse: text(&c.AdminToken)},
-		{name: "PAYMENT_WEBHOOK_SECRET", help: "what the payment provider signs webhooks with (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes, or several of them with spaces between while one is replaced; without it no webhook is taken", parse: webhookSecrets(&c.WebhookSecrets)},
-		{name: "AUTH_MODE", fallback: "dev", help: "how buyers prove who they are: dev (header X-User-Id, for development only)", parse: oneOf(&c.AuthMode, "dev")},
-		{name: "AUTH_DEV_FORCE", fallback: "false", help: "allow AUTH_MODE=dev where others can reach it", parse: boolean(&c.AuthDevForce)},
-		{name: "PARTITIONS", fallback: "16", help: "partitions of Redis, fixed at install", parse: integer(&c.Partitions)},
-		{name: "DURABILITY", fallback: "fsync", help: "what is confirmed before a buyer is told: memory, fsync (on Redis' disk) or replica (received by one as well); receipts tell what was", parse: oneOf(&c.Durability, pipeline.DurabilityMemory, pipeline.DurabilityFsync, pipeline.DurabilityReplica)},
-		{name: "STREAM_MAX_LAG", fallback: strconv.Itoa(pipeline.DefaultStreamMaxLag), help: "orders of a partition that may wait for the workers; beyond, new ones are told to come back", parse: integer(&c.StreamMaxLag)},
-		{name: "WORKER_BATCH_SIZE", fallback: "500", help: "orders per transaction", parse: integer(&c.Worker.BatchSize)},
-		{name: "WORKER_CONCURRENCY", fallback: "2", help: "batches under way at once in a worker", parse: integer(&c.Worker.Concurrency)},
-		{name: "BATCH_DEADLINE", fallback: "5s", help: "time for one batch; shorter than LOCK_TTL", parse: duration(&c.Worker.BatchDeadline)},
-		{name: "LOCK_TTL", fallback: "10s", help: "life of an order's lock; shorter than CLAIM_MIN_IDLE", parse: duration(&c.Worker.LockTTL)},
-		{name: "CLAIM_MIN_IDLE", fallback: "15s", help: "when an event that a living worker holds is taken from it", parse: duration(&c.Worker.ClaimMinIdle)},
-		{name: "MAX_DELIVERIES", fallback: "10", help: "deliveries after which an event is processed alone", parse: integer(&c.Worker.MaxDeliveries)},
-		{name: "WEBHOOK_ALLOW_PRIVATE", fallback: "false", help: "let endpoints of events be inside the network or on this machine, and without TLS", parse: boolean(&c.WebhookPrivate)},
-		{name: "START_TIMEOUT", fallback: "30s", help: "how long to wait for Redis and Postgres at start", parse: duration(&c.StartTimeout)},
-		{name: "SHUTDOWN_TIMEOUT", fallback: "15s", help: "how long to finish what is under way when told to stop", parse: duration(&c.ShutdownTimeout)},
-		{name: "LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
-		{name: "LOG_FORMAT", fallback: "text", help: "text or json", parse: oneOf(&c.LogFormat, "text", "json")},
+		{name: "DATABASE_URL", required: true, parse: databaseURL(&c.DatabaseURL),
+			help: "Postgres, as postgres://user:password@host:port/database"},
+		{name: "REDIS_URL", required: true, parse: redisURL(&c.RedisURL),
+			help: "Redis, as redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"},
+		{name: "HTTP_ADDR", fallback: "127.0.0.1:8080", parse: address(&c.HTTPAddr),
+			help: "where buyers' requests are served"},
+		{name: "ADMIN_ADDR", parse: address(&c.AdminAddr),
+			help: "where health, metrics and the admin API are served; the api's default is 127.0.0.1:8081, " +
+				"a worker's a free loopback port"},
+		{name: "ADMIN_TOKEN", parse: text(&c.AdminToken),
+			help: "bearer token of the admin API; without it every request is refused"},
+		{name: "PAYMENT_WEBHOOK_SECRET", parse: webhookSecrets(&c.WebhookSecrets),
+			help: "what the payment provider signs webhooks with (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes, " +
+				"or several of them, separated by spaces, while one is being replaced; without it every webhook is refused"},
+		{name: "AUTH_MODE", fallback: "dev", parse: oneOf(&c.AuthMode, "dev"),
+			help: "how buyers are identified: dev (header X-User-Id, for development only)"},
+		{name: "AUTH_DEV_FORCE", fallback: "false", parse: boolean(&c.authDevForce),
+			help: "allow AUTH_MODE=dev on an address that is not loopback"},
+		{name: "PARTITIONS", fallback: "16", parse: integer(&c.Partitions),
+			help: "partitions of Redis, fixed at install"},
+		{name: "DURABILITY", fallback: "fsync",
+			parse: oneOf(&c.Durability, pipeline.DurabilityMemory, pipeline.DurabilityFsync, pipeline.DurabilityReplica),
+			help: "what is confirmed before a buyer gets an answer: memory, fsync (on Redis' disk) or replica " +
+				"(received by one as well); the receipt says which it was"},
+		{name: "STREAM_MAX_LAG", fallback: strconv.Itoa(pipeline.DefaultStreamMaxLag), parse: integer(&c.StreamMaxLag),
+			help: "orders of a partition that may wait for the workers; above this, new orders get a 503 and a Retry-After"},
+		{name: "WORKER_BATCH_SIZE", fallback: "500", parse: integer(&c.Worker.BatchSize), help: "orders per transaction"},
+		{name: "WORKER_CONCURRENCY", fallback: "2", parse: integer(&c.Worker.Concurrency),
+			help: "batches in flight at once in a worker"},
+		{name: "BATCH_DEADLINE", fallback: "5s", parse: duration(&c.Worker.BatchDeadline),
+			help: "time for one batch; shorter than LOCK_TTL"},
+		{name: "LOCK_TTL", fallback: "10s", parse: duration(&c.Worker.LockTTL),
+			help: "life of an order's lock; shorter than CLAIM_MIN_IDLE"},
+		{name: "CLAIM_MIN_IDLE", fallback: "15s", parse: duration(&c.Worker.ClaimMinIdle),
+			help: "when an event that a living worker holds is claimed by another"},
+		{name: "MAX_DELIVERIES", fallback: "10", parse: integer(&c.Worker.MaxDeliveries),
+			help: "deliveries after which an event is processed alone"},
+		{name: "WEBHOOK_ALLOW_PRIVATE", fallback: "false", parse: boolean(&c.WebhookPrivate),
+			help: "allow endpoints of events inside the network or on this machine, and without TLS"},
+		{name: "START_TIMEOUT", fallback: "30s", parse: duration(&c.StartTimeout),
+			help: "how long to wait for Redis and Postgres at start"},
+		{name: "SHUTDOWN_TIMEOUT", fallback: "15s", parse: duration(&c.ShutdownTimeout),
+			help: "how long to finish what is in flight at shutdown"},
+		{name: "LOG_LEVEL", fallback: "info", parse: level(&c.LogLevel), help: "debug, info, warn or error"},
+		{name: "LOG_FORMAT", fallback: "text", parse: oneOf(&c.LogFormat, "text", "json"), help: "text or json"},
 	}
 }
 
@@ -84,69 +108,59 @@ func text(into *string) func(string) error {
 }
 
 func oneOf[T ~string](into *T, allowed ...T) func(string) error {
-	return func(s string) error {
-		if !slices.Contains(allowed, T(s)) {
-			return fmt.Errorf("%q is not one of %q", s, allowed)
-		}
-		*into = T(s)
-		return nil
-	}
+	return checked(into, func(s string) (T, bool) { return T(s), slices.Contains(allowed, T(s)) },
+		fmt.Sprintf("is not one of %q", allowed))
 }
 
 func boolean(into *bool) func(string) error {
-	return func(s string) error {
+	return checked(into, func(s string) (bool, bool) {
 		b, err := strconv.ParseBool(s)
-		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", s)
-		}
-		*into = b
-		return nil
-	}
+		return b, err == nil
+	}, "is neither true nor false")
 }
 
 func integer(into *int) func(string) error {
-	return func(s string) error {
+	return checked(into, func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > 1<<31-1 {
-			return fmt.Errorf("%q is not a whole number from 1 to %d", s, 1<<31-1)
-		}
-		*into = n
-		return nil
-	}
+		return n, err == nil && n >= 1 && n <= math.MaxInt32
+	}, fmt.Sprintf("is not a whole number from 1 to %d", math.MaxInt32))
 }
 
 func duration(into *time.Duration) func(string) error {
-	return func(s string) error {
+	return checked(into, func(s string) (time.Duration, bool) {
 		d, err := time.ParseDuration(s)
-		if err != nil || d <= 0 || d > time.Hour {
-			return fmt.Errorf("%q is not a time like 500ms or 5s, up to 1h", s)
-		}
-		*into = d
-		return nil
-	}
+		return d, err == nil && d > 0 && d <= time.Hour
+	}, "is not a time like 500ms or 5s, up to 1h")
 }
 
 func level(into *slog.Level) func(string) error {
-	return func(s string) error {
-		if err := into.UnmarshalText([]byte(s)); err != nil {
-			return fmt.Errorf("%q is not one of debug, info, warn, error", s)
-		}
-		return nil
-	}
+	return checked(into, func(s string) (l slog.Level, ok bool) {
+		err := l.UnmarshalText([]byte(s))
+		return l, err == nil
+	}, "is not one of debug, info, warn, error")
 }
 
 func address(into *string) func(string) error {
-	return func(s string) error {
+	return checked(into, func(s string) (string, bool) {
 		_, port, err := net.SplitHostPort(s)
-		if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
-			return fmt.Errorf("%q is not host:port", s)
+		n, bad := strconv.Atoi(port)
+		return s, err == nil && bad == nil && n >= 0 && n <= 65535
+	}, "is not host:port")
+}
+
+// checked stores a parsed text, unless it is wrong. The error repeats the text, so it is not for secrets.
+func checked[T any](into *T, parse func(string) (T, bool), wrong string) func(string) error {
+	return func(s string) error {
+		value, ok := parse(s)
+		if !ok {
+			return fmt.Errorf("%q %s", s, wrong)
 		}
-		*into = s
+		*into = value
 		return nil
 	}
 }
 
-// databaseURL and redisURL check the form only, and never repeat the text: it holds a password.
+// databaseURL and redisURL check the form only, and never repeat the text: it contains a password.
 func databaseURL(into *string) func(string) error {
 	return func(s string) error {
 		u, err := url.Parse(s)

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// faults is what is wrong with the network at the moment. All links share it.
+// faults are the current faults of the network. All connections share them.
 type faults struct {
-	mu      sync.Mutex // protects the rest
-	delay   time.Duration
-	thawed  chan struct{} // closed unless frozen
-	replies int           // to lose, whatever they answer
-	answers []*awaited    // to lose, by what they answer
-	lost    int
+	mu            sync.Mutex // protects the rest
+	delay         time.Duration
+	thawed        chan struct{}      // closed unless frozen
+	dropNext      int                // replies still to drop, of any request
+	dropAnswering []*expectedRequest // replies still to drop, by the request they answer
+	lost          int                // replies dropped so far
 }
 
-// awaited are requests to come whose replies will be lost.
-type awaited struct {
+// expectedRequest describes future requests whose replies will be dropped.
+type expectedRequest struct {
 	text []byte // in lower case
 	left int
 }
@@ -29,6 +29,13 @@ func newFaults() faults {
 	thawed := make(chan struct{})
 	close(thawed)
 	return faults{thawed: thawed}
+}
+
+// change runs do under the mutex.
+func (f *faults) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
 }
 
 func (f *faults) freeze() {
@@ -51,47 +58,17 @@ func (f *faults) thaw() {
 	}
 }
 
-func (f *faults) slow(delay time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.delay = delay
-}
-
-func (f *faults) dropNext(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.replies += max(n, 0)
-}
-
-func (f *faults) dropAnswer(text string, n int) {
+func (f *faults) dropReplyTo(text string, n int) {
 	if n < 1 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answers = append(f.answers, &awaited{[]byte(strings.ToLower(text)), n})
+	f.dropAnswering = append(f.dropAnswering, &expectedRequest{[]byte(strings.ToLower(text)), n})
 }
 
-func (f *faults) keep() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.replies, f.answers = 0, nil
-}
-
-func (f *faults) lostSoFar() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lost
-}
-
-func (f *faults) lostOne() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lost++
-}
-
-// pass waits while the network is frozen. It returns false when the context ended first.
-func (f *faults) pass(ctx context.Context) bool {
+// awaitThaw waits while the network is frozen. It returns false when the context ended first.
+func (f *faults) awaitThaw(ctx context.Context) bool {
 	for {
 		f.mu.Lock()
 		thawed := f.thawed
@@ -105,8 +82,8 @@ func (f *faults) pass(ctx context.Context) bool {
 	}
 }
 
-// dawdle waits as long as the network is slow. It returns false when the context ended first.
-func (f *faults) dawdle(ctx context.Context) bool {
+// awaitDelay waits for the delay of a slow network. It returns false when the context ended first.
+func (f *faults) awaitDelay(ctx context.Context) bool {
 	f.mu.Lock()
 	delay := f.delay
 	f.mu.Unlock()
@@ -123,31 +100,31 @@ func (f *faults) dawdle(ctx context.Context) bool {
 	}
 }
 
-// losesAnswerTo reports whether the reply to this request will be lost, and counts it if so.
-func (f *faults) losesAnswerTo(request []byte) bool {
+// dropsReplyTo reports whether the reply to this request will be dropped, and counts it if so.
+func (f *faults) dropsReplyTo(request []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.answers) == 0 {
+	if len(f.dropAnswering) == 0 {
 		return false
 	}
 	request = bytes.ToLower(request)
-	i := slices.IndexFunc(f.answers, func(a *awaited) bool { return bytes.Contains(request, a.text) })
+	i := slices.IndexFunc(f.dropAnswering, func(a *expectedRequest) bool { return bytes.Contains(request, a.text) })
 	if i < 0 {
 		return false
 	}
-	if f.answers[i].left--; f.answers[i].left <= 0 {
-		f.answers = slices.Delete(f.answers, i, i+1)
+	if f.dropAnswering[i].left--; f.dropAnswering[i].left <= 0 {
+		f.dropAnswering = slices.Delete(f.dropAnswering, i, i+1)
 	}
 	return true
 }
 
-// losesReply reports whether the reply that begins now will be lost whatever it answers, and counts it if so.
-func (f *faults) losesReply() bool {
+// dropsReply reports whether the next reply will be dropped without regard to its request, and counts it if so.
+func (f *faults) dropsReply() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.replies == 0 {
+	if f.dropNext == 0 {
 		return false
 	}
-	f.replies--
+	f.dropNext--
 	return true
 }

@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-// ends feeds a stream in pieces of random sizes and returns where its messages end.
+// ends feeds a stream in chunks of random sizes and returns where its messages end.
 func ends(t *testing.T, f framing, stream []byte, rnd *rand.Rand) []int {
 	t.Helper()
 	var found []int
 	for at := 0; at < len(stream); {
-		piece := stream[at:min(len(stream), at+1+rnd.IntN(7))]
-		for len(piece) > 0 {
-			n, ended := f.next(piece)
-			if n < 1 || n > len(piece) {
-				t.Fatalf("next consumed %d of %d bytes", n, len(piece))
+		chunk := stream[at:min(len(stream), at+1+rnd.IntN(7))]
+		for len(chunk) > 0 {
+			n, ended := f.next(chunk)
+			if n < 1 || n > len(chunk) {
+				t.Fatalf("next consumed %d of %d bytes", n, len(chunk))
 			}
 			at += n
-			piece = piece[n:]
+			chunk = chunk[n:]
 			if ended {
 				found = append(found, at)
 			}
@@ -29,7 +29,7 @@ func ends(t *testing.T, f framing, stream []byte, rnd *rand.Rand) []int {
 	return found
 }
 
-// joined is a stream of messages with where each of them ends.
+// joined returns a stream of messages and the end of each.
 func joined(messages []string) (stream []byte, ends []int) {
 	for _, m := range messages {
 		stream = append(stream, m...)
@@ -42,7 +42,7 @@ func TestRESPMessagesEndWhereTheyEnd(t *testing.T) {
 	t.Parallel()
 	messages := []string{
 		"+OK\r\n", "-ERR no\r\n", ":12\r\n", ",1.5\r\n", "#t\r\n", "_\r\n", "(349\r\n",
-		"$5\r\nhello\r\n", "$0\r\n\r\n", "$-1\r\n", "$6\r\n*1\r\n$9\r\n", // a bulk that looks like something else
+		"$5\r\nhello\r\n", "$0\r\n\r\n", "$-1\r\n", "$6\r\n*1\r\n$9\r\n", // a bulk that looks like another value
 		"*0\r\n", "*-1\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "*2\r\n*1\r\n:1\r\n*2\r\n:1\r\n+x\r\n",
 		"%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n:2\r\n", "%0\r\n", "~2\r\n:1\r\n:2\r\n", ">2\r\n+push\r\n$1\r\nx\r\n",
 		"=7\r\ntxt:abc\r\n", "!5\r\nERR x\r\n", "|1\r\n+ttl\r\n:9\r\n$1\r\nv\r\n",
@@ -76,9 +76,9 @@ func pgMessage(kind byte, body string) string {
 
 func TestPostgresMessagesEndWhereTheyEnd(t *testing.T) {
 	t.Parallel()
-	greeting := pgMessage(0, "\x00\x03\x00\x00user\x00sluice\x00\x00")[1:]
+	startup := pgMessage(0, "\x00\x03\x00\x00user\x00sluice\x00\x00")[1:]
 	asked := []string{
-		greeting,
+		startup,
 		pgMessage('p', "a password") + pgMessage('Q', "select 1\x00"),
 		pgMessage('P', "\x00insert\x00") + pgMessage('B', "Q S Z F") + pgMessage('E', "") + pgMessage('S', ""),
 		pgMessage('Q', "copy orders from stdin\x00"),
@@ -104,7 +104,7 @@ func TestPostgresMessagesEndWhereTheyEnd(t *testing.T) {
 	}
 }
 
-// FuzzFraming holds every framing to the one promise that forwarding relies on: it always moves on.
+// FuzzFraming checks the one property that forwarding relies on: every framing makes progress.
 func FuzzFraming(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"))
 	f.Add([]byte("%-5\r\n$-7\r\n|99999999999999999999\r\n"))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,24 +21,31 @@ import (
 	"sluice/internal/testkit"
 )
 
-// soon bounds what should happen at once, on a machine that is busy with something else.
+// soon bounds what should happen at once, on a busy machine.
 const soon = 20 * time.Second
+
+// check ends the test on an error.
+func check(t testing.TB, err error, what ...string) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", strings.Join(what, " "), err)
+	}
+}
+
+// errOf drops the value of a call.
+func errOf[T any](_ T, err error) error { return err }
 
 func listen(t *testing.T, url string) *faultnet.Proxy {
 	t.Helper()
 	p, err := faultnet.Listen(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Errorf("close the proxy: %v", err)
-		}
+		check(t, p.Close(), "close the proxy")
 	})
 	return p
 }
 
-// redisPair is a client through a proxy, and one that goes to the same server directly.
+// redisPair is a client through a proxy, and one that connects to the same server directly.
 type redisPair struct {
 	proxy           *faultnet.Proxy
 	through, direct *redis.Client
@@ -76,24 +84,26 @@ func (p *redisPair) value(t *testing.T) string {
 	return value
 }
 
+// echoBig sets and gets a value of many chunks.
+func (p *redisPair) echoBig(t *testing.T) {
+	t.Helper()
+	ctx, big := within(t, soon), bytes.Repeat([]byte("0123456789\r\n"), 300_000)
+	check(t, p.through.Set(ctx, p.key, big, 0).Err())
+	if got, err := p.through.Get(ctx, p.key).Bytes(); err != nil || !bytes.Equal(got, big) {
+		t.Fatalf("got %d bytes, %v, want the %d that were set", len(got), err, len(big))
+	}
+}
+
 func TestTheProxyChangesNothingUntilTold(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
 	ctx := within(t, soon)
-	big := bytes.Repeat([]byte("0123456789\r\n"), 300_000)
-	if err := p.through.Set(ctx, p.key, big, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := p.through.Get(ctx, p.key).Bytes(); err != nil || !bytes.Equal(got, big) {
-		t.Fatalf("got %d bytes, %v, want the %d that were set", len(got), err, len(big))
-	}
+	p.echoBig(t)
 	pipe := p.through.Pipeline()
 	for range 1000 {
 		pipe.Incr(ctx, p.key+":n")
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errOf(pipe.Exec(ctx)))
 	if n, err := p.direct.Get(ctx, p.key+":n").Int(); err != nil || n != 1000 {
 		t.Fatalf("got %d, %v, want 1000", n, err)
 	}
@@ -102,35 +112,25 @@ func TestTheProxyChangesNothingUntilTold(t *testing.T) {
 func TestTheProxySpeaksTCP(t *testing.T) {
 	t.Parallel()
 	spare, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, port, _ := net.SplitHostPort(spare.Addr().String())
-	if err := spare.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, spare.Close())
 	testkit.PrivateRedis(t, "port "+port, "bind 127.0.0.1")
 	proxy := listen(t, "redis://127.0.0.1:"+port)
 	client := testkit.Client(t, proxy.URL())
-	if err := client.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Ping(within(t, soon)).Err())
 	proxy.Cut()
 	if err := client.Ping(within(t, soon)).Err(); err == nil {
 		t.Fatal("a cut connection answered")
 	}
 	proxy.Heal()
-	if err := client.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Ping(within(t, soon)).Err())
 }
 
 func TestCutBreaksAndRefusesUntilHeal(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.through.Ping(within(t, soon)).Err())
 	waiting := make(chan error, 1)
 	go func() { waiting <- p.through.BLPop(within(t, soon), soon, p.key).Err() }()
 	testkit.Eventually(t, soon, "the read to occupy the first connection", func() bool {
@@ -147,17 +147,13 @@ func TestCutBreaksAndRefusesUntilHeal(t *testing.T) {
 	testkit.Eventually(t, soon, "the connections to end", func() bool { return p.proxy.Connections() == 0 })
 
 	p.proxy.Heal()
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Errorf("after Heal: %v", err)
-	}
+	check(t, p.through.Ping(within(t, soon)).Err(), "after Heal")
 }
 
 func TestFreezeHoldsBackWhatThawDelivers(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.through.Ping(within(t, soon)).Err())
 	p.proxy.Freeze()
 	p.proxy.Freeze() // twice is once
 	if err := p.through.Set(within(t, time.Second), p.key, "late", 0).Err(); !silent(err) {
@@ -168,9 +164,7 @@ func TestFreezeHoldsBackWhatThawDelivers(t *testing.T) {
 	}
 	p.proxy.Thaw()
 	testkit.Eventually(t, soon, "the request of a client that has left", func() bool { return p.value(t) == "late" })
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Errorf("after Thaw: %v", err)
-	}
+	check(t, p.through.Ping(within(t, soon)).Err(), "after Thaw")
 }
 
 func TestNobodyHearsThroughAFrozenNetworkThatTheServerDied(t *testing.T) {
@@ -178,13 +172,9 @@ func TestNobodyHearsThroughAFrozenNetworkThatTheServerDied(t *testing.T) {
 	server := testkit.PrivateRedis(t)
 	proxy := listen(t, server.URL())
 	client := testkit.Client(t, proxy.URL())
-	if err := client.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Ping(within(t, soon)).Err())
 	proxy.Freeze()
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, server.Kill())
 	for range 2 { // on the open connection, then on a new one
 		if err := client.Ping(within(t, 100*time.Millisecond)).Err(); !silent(err) {
 			t.Errorf("got %v, want silence", err)
@@ -193,23 +183,19 @@ func TestNobodyHearsThroughAFrozenNetworkThatTheServerDied(t *testing.T) {
 	proxy.Thaw()
 	err := client.Ping(within(t, soon)).Err()
 	if err == nil || silent(err) {
-		t.Errorf("after Thaw: got %v, want the news", err)
+		t.Errorf("after Thaw: got %v, want the end of the connection", err)
 	}
 }
 
 func TestSlowDelaysEveryReply(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.through.Ping(within(t, soon)).Err())
 	const delay = 50 * time.Millisecond
 	p.proxy.Slow(delay)
 	began := time.Now()
 	for range 3 {
-		if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, p.through.Ping(within(t, soon)).Err())
 	}
 	if took := time.Since(began); took < 3*delay {
 		t.Errorf("3 calls took %s, want at least %s", took, 3*delay)
@@ -219,9 +205,7 @@ func TestSlowDelaysEveryReply(t *testing.T) {
 		t.Errorf("got %v, want no answer in time", err)
 	}
 	p.proxy.Slow(0)
-	if err := p.through.Ping(within(t, soon)).Err(); err != nil {
-		t.Errorf("fast again: %v", err)
-	}
+	check(t, p.through.Ping(within(t, soon)).Err(), "fast again")
 }
 
 func TestALostReplyIsOfARequestThatWasCarriedOut(t *testing.T) {
@@ -246,14 +230,12 @@ func TestALostReplyIsOfARequestThatWasCarriedOut(t *testing.T) {
 	}
 }
 
-// A pipeline's earlier replies arrive, the lost one and the later ones do not; all of it is carried out.
+// The replies before the lost one arrive, the later ones do not; the whole pipeline is carried out.
 func TestALostReplyInAPipeline(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
 	ctx := within(t, soon)
-	if err := p.through.Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.through.Ping(ctx).Err())
 	p.proxy.DropReplyTo("third", 1)
 	pipe := p.through.Pipeline()
 	var calls []*redis.IntCmd
@@ -266,7 +248,8 @@ func TestALostReplyInAPipeline(t *testing.T) {
 	if calls[0].Val() != 1 || calls[1].Val() != 2 || calls[2].Val() != 0 || calls[3].Val() != 0 {
 		t.Errorf("got replies %v, want 1, 2 and no more", calls)
 	}
-	if got, err := p.direct.LRange(ctx, p.key, 0, -1).Result(); err != nil || !slices.Equal(got, []string{"first", "second", "third", "fourth"}) {
+	got, err := p.direct.LRange(ctx, p.key, 0, -1).Result()
+	if err != nil || !slices.Equal(got, []string{"first", "second", "third", "fourth"}) {
 		t.Errorf("carried out: %v, %v", got, err)
 	}
 }
@@ -275,9 +258,7 @@ func TestDropRepliesTakesWhateverComes(t *testing.T) {
 	t.Parallel()
 	p := newRedisPair(t)
 	ctx := within(t, soon)
-	if err := p.through.Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.through.Ping(ctx).Err())
 	p.proxy.DropReplies(1)
 	if err := p.through.Set(ctx, p.key, "v", 0).Err(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want a closed connection", err)
@@ -285,9 +266,7 @@ func TestDropRepliesTakesWhateverComes(t *testing.T) {
 	if got := p.value(t); got != "v" {
 		t.Errorf("the server holds %q, want v", got)
 	}
-	if err := p.through.Ping(ctx).Err(); err != nil {
-		t.Errorf("the reply after it: %v", err)
-	}
+	check(t, p.through.Ping(ctx).Err(), "the reply after it")
 	p.proxy.DropReplies(-1)
 	p.proxy.DropReplyTo("ping", 0)
 	if err := p.through.Ping(ctx).Err(); err != nil || p.proxy.Lost() != 1 {
@@ -299,9 +278,7 @@ func TestDropRepliesTakesWhateverComes(t *testing.T) {
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(within(t, soon), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
@@ -312,14 +289,12 @@ func TestPostgresCommitsWhatNobodyHearsOf(t *testing.T) {
 	proxy := listen(t, url)
 	ctx := within(t, soon)
 	direct := connect(t, url)
-	if _, err := direct.Exec(ctx, "create table notes (text text)"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errOf(direct.Exec(ctx, "create table notes (text text)")))
 	through := connect(t, proxy.URL())
-	for _, text := range []string{"heard", "unheard"} {
-		proxy.DropReplyTo("unheard", 1)
+	for _, text := range []string{"received", "lost"} {
+		proxy.DropReplyTo("lost", 1)
 		_, err := through.Exec(ctx, "insert into notes values ($1)", text)
-		if heard := text == "heard"; heard != (err == nil) {
+		if received := text == "received"; received != (err == nil) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -344,9 +319,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	testkit.Eventually(t, soon, "connections", func() bool { return p.proxy.Connections() == connections })
 	for range 2 {
-		if err := p.proxy.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, p.proxy.Close())
 	}
 	if n := p.proxy.Connections(); n != 0 {
 		t.Errorf("%d connections are open", n)
@@ -361,6 +334,6 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	proxy := listen(t, "unix:///nowhere/redis.sock")
 	if err := testkit.Client(t, proxy.URL()).Ping(within(t, soon)).Err(); err == nil {
-		t.Error("got an answer from nobody")
+		t.Error("got an answer without a server")
 	}
 }

@@ -14,17 +14,17 @@ import (
 	"sluice/internal/testkit"
 )
 
-// shop answers with its name and counts who asked.
-type shop struct {
+// httpServer answers with its name and counts requests.
+type httpServer struct {
 	*httptest.Server
-	asked atomic.Int64
+	requests atomic.Int64
 }
 
-func newShop(t *testing.T, name string) *shop {
+func newHTTPServer(t *testing.T, name string) *httpServer {
 	t.Helper()
-	s := &shop{}
+	s := &httpServer{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.asked.Add(1)
+		s.requests.Add(1)
 		_, _ = io.WriteString(w, name)
 	}))
 	t.Cleanup(s.Close)
@@ -34,9 +34,7 @@ func newShop(t *testing.T, name string) *shop {
 func ask(t *testing.T, client *http.Client, url string) (string, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(within(t, soon), http.MethodPost, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	response, err := client.Do(request)
 	if err != nil {
 		return "", err
@@ -48,7 +46,7 @@ func ask(t *testing.T, client *http.Client, url string) (string, error) {
 
 func TestRetargetLeadsToAnotherServer(t *testing.T) {
 	t.Parallel()
-	old, other := newShop(t, "old"), newShop(t, "other")
+	old, other := newHTTPServer(t, "old"), newHTTPServer(t, "other")
 	proxy := listen(t, old.URL)
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -56,15 +54,14 @@ func TestRetargetLeadsToAnotherServer(t *testing.T) {
 	if got, err := ask(t, client, url); got != "old" {
 		t.Fatalf("got %q, %v, want the first server", got, err)
 	}
-	if err := proxy.Retarget(other.URL); err != nil {
-		t.Fatal(err)
-	}
+	check(t, proxy.Retarget(other.URL))
 	testkit.Eventually(t, soon, "the other server's answer", func() bool { // the first may still see the broken connection
 		got, _ := ask(t, client, url)
 		return got == "other"
 	})
-	if old.asked.Load() != 1 || proxy.URL() != url {
-		t.Errorf("the first server was asked %d times, want once; the URL is %s, want %s", old.asked.Load(), proxy.URL(), url)
+	if old.requests.Load() != 1 || proxy.URL() != url {
+		t.Errorf("the first server was asked %d times, want once; the URL is %s, want %s",
+			old.requests.Load(), proxy.URL(), url)
 	}
 	if err := proxy.Retarget("ftp://h"); err == nil {
 		t.Error("a proxy went before a server of an unknown kind")
@@ -73,19 +70,17 @@ func TestRetargetLeadsToAnotherServer(t *testing.T) {
 
 func TestALostAnswerOfHTTPWasExecuted(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "done")
+	s := newHTTPServer(t, "done")
 	proxy, err := faultnet.Listen(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	proxy.DropReplies(1)
 	if got, err := ask(t, client, proxy.URL()); err == nil {
 		t.Errorf("got the answer %q, want none", got)
 	}
-	if s.asked.Load() != 1 || proxy.Lost() != 1 {
-		t.Errorf("the server was asked %d times and %d answers were lost, want 1 and 1", s.asked.Load(), proxy.Lost())
+	if s.requests.Load() != 1 || proxy.Lost() != 1 {
+		t.Errorf("the server was asked %d times and %d answers were lost, want 1 and 1", s.requests.Load(), proxy.Lost())
 	}
 	if got, err := ask(t, client, proxy.URL()); got != "done" {
 		t.Errorf("got %q, %v, want the next answer to arrive", got, err)

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// account is who the servers run as: the caller, or an unprivileged account when the caller is root (Postgres refuses to
-// run as root, and Redis has no need to).
+// account is the user that the servers run as: the caller, or an unprivileged user when the caller is root (Postgres
+// refuses to run as root, and Redis has no need to).
 type account struct {
 	stepDown bool
 	uid, gid int
 }
 
-// serverAccount picks `postgres`, which a Postgres package brings along, else `nobody`.
+// serverAccount picks `postgres`, which a Postgres package creates, otherwise `nobody`.
 func serverAccount() (account, error) {
 	if os.Geteuid() != 0 {
 		return account{}, nil
@@ -30,7 +30,7 @@ func serverAccount() (account, error) {
 			return account{}, fmt.Errorf("look up user %s: %w", name, err)
 		}
 	}
-	return account{}, errors.New("root can't run Postgres, and there is neither a user postgres nor a user nobody to run it as")
+	return account{}, errors.New("root can't run Postgres, and there is no user postgres or nobody to run it as")
 }
 
 func parseAccount(u *user.User) (account, error) {
@@ -45,8 +45,8 @@ func parseAccount(u *user.User) (account, error) {
 	return account{stepDown: true, uid: uid, gid: gid}, nil
 }
 
-// attributes of a process that runs as the account, in a session of its own: a ctrl-C in the terminal goes to us, and we
-// decide in which order things end.
+// attributes are those of a process that runs as the account, in a session of its own: a ctrl-C in the terminal reaches
+// us only, and we decide in which order the processes end.
 func (a account) attributes() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Setsid: true}
 	if a.stepDown {

@@ -13,11 +13,11 @@ import (
 
 // Environment variables that choose the binaries, for running everything against another version.
 const (
-	RedisServerEnv = "SLUICE_REDIS_SERVER" // path of a redis-server or valkey-server
-	PostgresBinEnv = "SLUICE_POSTGRES_BIN" // directory that holds postgres and initdb
+	redisServerEnv = "SLUICE_REDIS_SERVER" // path of a redis-server or valkey-server
+	postgresBinEnv = "SLUICE_POSTGRES_BIN" // directory that contains postgres and initdb
 )
 
-// ErrNoBinary is in the chain of the errors that say that a server is not installed.
+// ErrNoBinary is in the chain of errors for a server that is not installed.
 var ErrNoBinary = errors.New("not installed")
 
 // postgresDirs are where packages put postgres and initdb without adding them to PATH: Debian, Red Hat (PGDG), Alpine,
@@ -30,11 +30,12 @@ var postgresDirs = []string{
 	"/usr/local/opt/postgresql*/bin",
 }
 
-// FindRedis returns the path of the Redis server to run: SLUICE_REDIS_SERVER, else redis-server or valkey-server in PATH.
-func FindRedis() (string, error) {
-	if chosen := os.Getenv(RedisServerEnv); chosen != "" {
+// findRedis returns the path of the Redis server to run: SLUICE_REDIS_SERVER, otherwise redis-server or valkey-server
+// in PATH.
+func findRedis() (string, error) {
+	if chosen := os.Getenv(redisServerEnv); chosen != "" {
 		if !isExecutable(chosen) {
-			return "", fmt.Errorf("%s: %s is not an executable file", RedisServerEnv, chosen)
+			return "", fmt.Errorf("%s: %s is not an executable file", redisServerEnv, chosen)
 		}
 		return filepath.Abs(chosen)
 	}
@@ -46,12 +47,12 @@ func FindRedis() (string, error) {
 	return "", fmt.Errorf("redis-server (or valkey-server) is %w; `make setup` installs it", ErrNoBinary)
 }
 
-// FindPostgres returns the directory of the postgres and initdb to run: SLUICE_POSTGRES_BIN, else where PATH finds both,
-// else the highest version among the packages' own directories.
-func FindPostgres() (string, error) {
-	if chosen := os.Getenv(PostgresBinEnv); chosen != "" {
-		if !holdsPostgres(chosen) {
-			return "", fmt.Errorf("%s: %s does not hold postgres and initdb", PostgresBinEnv, chosen)
+// findPostgres returns the directory of the postgres and initdb to run: SLUICE_POSTGRES_BIN, otherwise where PATH finds
+// both, otherwise the highest version among the packages' directories.
+func findPostgres() (string, error) {
+	if chosen := os.Getenv(postgresBinEnv); chosen != "" {
+		if !hasPostgres(chosen) {
+			return "", fmt.Errorf("%s: %s does not contain postgres and initdb", postgresBinEnv, chosen)
 		}
 		return filepath.Abs(chosen)
 	}
@@ -66,12 +67,12 @@ func FindPostgres() (string, error) {
 		}
 		found = append(found, dirs...)
 	}
-	return newest(found)
+	return newestVersion(found)
 }
 
-// newest picks the directory of the highest version among those that hold Postgres' programs.
-func newest(dirs []string) (string, error) {
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !holdsPostgres(dir) })
+// newestVersion picks the directory of the highest version among those that contain Postgres' programs.
+func newestVersion(dirs []string) (string, error) {
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !hasPostgres(dir) })
 	if len(dirs) == 0 {
 		return "", fmt.Errorf("postgres is %w; `make setup` installs it", ErrNoBinary)
 	}
@@ -89,10 +90,10 @@ func postgresInPath() (string, bool) {
 		return "", false
 	}
 	dir := filepath.Dir(path)
-	return dir, holdsPostgres(dir)
+	return dir, hasPostgres(dir)
 }
 
-func holdsPostgres(dir string) bool {
+func hasPostgres(dir string) bool {
 	return isExecutable(filepath.Join(dir, "postgres")) && isExecutable(filepath.Join(dir, "initdb"))
 }
 
@@ -103,7 +104,7 @@ func isExecutable(path string) bool {
 
 var lastNumber = regexp.MustCompile(`(\d+)\D*$`)
 
-// versionIn reads the major version out of a package's directory; 0 where it names none.
+// versionIn parses the major version in the name of a package's directory; 0 if there is none.
 func versionIn(dir string) int {
 	number := lastNumber.FindStringSubmatch(dir)
 	if number == nil {

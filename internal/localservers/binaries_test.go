@@ -9,7 +9,7 @@ import (
 
 // These tests aren't parallel: they change the environment.
 
-func plant(t *testing.T, dir string, names ...string) string {
+func writeExecutables(t *testing.T, dir string, names ...string) string {
 	t.Helper()
 	check(t, os.MkdirAll(dir, 0o755))
 	for _, name := range names {
@@ -19,46 +19,46 @@ func plant(t *testing.T, dir string, names ...string) string {
 }
 
 func TestFindRedis(t *testing.T) {
-	t.Setenv(RedisServerEnv, "")
+	t.Setenv(redisServerEnv, "")
 	t.Setenv("PATH", t.TempDir())
-	if _, err := FindRedis(); !errors.Is(err, ErrNoBinary) {
+	if _, err := findRedis(); !errors.Is(err, ErrNoBinary) {
 		t.Errorf("nothing installed: got %v, want %v", err, ErrNoBinary)
 	}
-	both := plant(t, t.TempDir(), "valkey-server")
+	both := writeExecutables(t, t.TempDir(), "valkey-server")
 	t.Setenv("PATH", both)
-	if got, err := FindRedis(); err != nil || got != filepath.Join(both, "valkey-server") {
+	if got, err := findRedis(); err != nil || got != filepath.Join(both, "valkey-server") {
 		t.Errorf("Valkey alone: got %s, %v", got, err)
 	}
-	plant(t, both, "redis-server")
-	if got, err := FindRedis(); err != nil || got != filepath.Join(both, "redis-server") {
+	writeExecutables(t, both, "redis-server")
+	if got, err := findRedis(); err != nil || got != filepath.Join(both, "redis-server") {
 		t.Errorf("both: got %s, %v", got, err)
 	}
-	t.Setenv(RedisServerEnv, filepath.Join(both, "valkey-server"))
-	if got, err := FindRedis(); err != nil || got != filepath.Join(both, "valkey-server") {
+	t.Setenv(redisServerEnv, filepath.Join(both, "valkey-server"))
+	if got, err := findRedis(); err != nil || got != filepath.Join(both, "valkey-server") {
 		t.Errorf("chosen: got %s, %v", got, err)
 	}
-	t.Setenv(RedisServerEnv, filepath.Join(both, "nothing"))
-	if _, err := FindRedis(); err == nil || errors.Is(err, ErrNoBinary) {
+	t.Setenv(redisServerEnv, filepath.Join(both, "nothing"))
+	if _, err := findRedis(); err == nil || errors.Is(err, ErrNoBinary) {
 		t.Errorf("chosen but missing: got %v, want an error that installing can't help", err)
 	}
 }
 
 func TestFindPostgres(t *testing.T) {
-	home := plant(t, filepath.Join(t.TempDir(), "pg", "bin"), "postgres", "initdb")
+	home := writeExecutables(t, filepath.Join(t.TempDir(), "pg", "bin"), "postgres", "initdb")
 	links := t.TempDir()
 	check(t, os.Symlink(filepath.Join(home, "postgres"), filepath.Join(links, "postgres")))
-	t.Setenv(PostgresBinEnv, "")
+	t.Setenv(postgresBinEnv, "")
 	t.Setenv("PATH", links)
-	if got, err := FindPostgres(); err != nil || got != home {
+	if got, err := findPostgres(); err != nil || got != home {
 		t.Errorf("a link in PATH: got %s, %v, want %s", got, err, home)
 	}
-	t.Setenv(PostgresBinEnv, home)
+	t.Setenv(postgresBinEnv, home)
 	t.Setenv("PATH", "")
-	if got, err := FindPostgres(); err != nil || got != home {
+	if got, err := findPostgres(); err != nil || got != home {
 		t.Errorf("chosen: got %s, %v, want %s", got, err, home)
 	}
-	t.Setenv(PostgresBinEnv, links)
-	if _, err := FindPostgres(); err == nil || errors.Is(err, ErrNoBinary) {
+	t.Setenv(postgresBinEnv, links)
+	if _, err := findPostgres(); err == nil || errors.Is(err, ErrNoBinary) {
 		t.Errorf("chosen without initdb: got %v, want an error that installing can't help", err)
 	}
 }
@@ -67,13 +67,13 @@ func TestNewestPostgres(t *testing.T) {
 	root := t.TempDir()
 	var dirs []string
 	for _, version := range []string{"9.6", "10", "17", "15"} {
-		dirs = append(dirs, plant(t, filepath.Join(root, version, "bin"), "postgres", "initdb"))
+		dirs = append(dirs, writeExecutables(t, filepath.Join(root, version, "bin"), "postgres", "initdb"))
 	}
-	dirs = append(dirs, plant(t, filepath.Join(root, "18", "bin"), "psql")) // the client alone
-	if got, err := newest(dirs); err != nil || got != filepath.Join(root, "17", "bin") {
+	dirs = append(dirs, writeExecutables(t, filepath.Join(root, "18", "bin"), "psql")) // the client alone
+	if got, err := newestVersion(dirs); err != nil || got != filepath.Join(root, "17", "bin") {
 		t.Errorf("got %s, %v, want version 17", got, err)
 	}
-	if _, err := newest(nil); !errors.Is(err, ErrNoBinary) {
+	if _, err := newestVersion(nil); !errors.Is(err, ErrNoBinary) {
 		t.Errorf("none: got %v, want %v", err, ErrNoBinary)
 	}
 }

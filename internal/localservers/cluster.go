@@ -7,50 +7,50 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
 const (
-	// clusterMasters is the least that a cluster has: fewer could not outvote one that is gone.
+	// clusterMasters is the minimum for a cluster: fewer masters have no majority when one is gone.
 	clusterMasters = 3
 	clusterSlots   = 16384
 )
 
-// portTaken is what Redis and Valkey write before they give up because somebody else has their port or that of their bus.
+// portTaken is what Redis and Valkey log before they exit because their port or that of their bus is in use.
 const portTaken = "Failed listening on port"
 
-// RedisCluster is a private Redis Cluster of three masters on the loopback interface, without replicas, each with a third of
-// the slots. Its methods may be called from any goroutine.
+// RedisCluster is a private Redis Cluster of three masters on the loopback interface, without replicas, each with a
+// third of the slots. Its methods may be called from any goroutine.
 type RedisCluster struct {
-	den   *den
-	nodes []*Redis
+	sandbox *sandbox
+	nodes   []*Redis
 }
 
 // ports are those of a cluster's node: a node can't change them while it runs.
 type ports struct{ clients, bus int }
 
-// StartRedisCluster starts a private Redis Cluster and returns once every node serves all slots, which takes Redis two seconds
-// at least. ctx bounds the start only; Close ends the nodes. ErrNoBinary is in the chain of the error when Redis is not installed.
-func StartRedisCluster(ctx context.Context, o RedisOptions) (*RedisCluster, error) {
-	den, err := openDen()
+// StartRedisCluster starts a private Redis Cluster and returns once every node serves all slots, which takes Redis two
+// seconds at least. Config lines are as for StartRedis. ctx bounds the start only; Close ends the nodes. ErrNoBinary is
+// in the chain of the error when Redis is not installed.
+func StartRedisCluster(ctx context.Context, config ...string) (*RedisCluster, error) {
+	s, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
-	c := &RedisCluster{den: den}
-	if err := c.start(ctx, o); err != nil {
+	c := &RedisCluster{sandbox: s}
+	if err := c.start(ctx, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("private Redis Cluster: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-func (c *RedisCluster) start(ctx context.Context, o RedisOptions) error {
+func (c *RedisCluster) start(ctx context.Context, config []string) error {
 	c.nodes = make([]*Redis, clusterMasters)
 	starts, starting := errgroup.WithContext(ctx)
 	for i := range c.nodes {
 		starts.Go(func() (err error) {
-			c.nodes[i], err = startNode(starting, c.den, o)
+			c.nodes[i], err = startNode(starting, c.sandbox, config)
 			return err
 		})
 	}
@@ -62,11 +62,11 @@ func (c *RedisCluster) start(ctx context.Context, o RedisOptions) error {
 			return err
 		}
 	}
-	return c.AwaitReady(ctx)
+	return c.awaitReady(ctx)
 }
 
-// startNode tries ports until nobody else has them: between the look at a port and its use another process may take it.
-func startNode(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
+// startNode tries ports until it finds free ones: another process may take a port between the check and its use.
+func startNode(ctx context.Context, s *sandbox, config []string) (*Redis, error) {
 	var err error
 	for range portTries {
 		var at ports
@@ -74,7 +74,7 @@ func startNode(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
 			continue
 		}
 		var r *Redis
-		r, err = startRedisIn(ctx, d, o.asNode(at))
+		r, err = startRedisIn(ctx, s, nodeConfig(at, config))
 		if err == nil {
 			r.cluster = at
 			return r, nil
@@ -86,30 +86,29 @@ func startNode(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
 	return nil, err
 }
 
-// freePorts draws a pair from below the range of outgoing connections; see lowestPort. By default the bus' port is 10,000 higher
-// than that of the clients, and would lie in that range.
+// freePorts draws a pair from below the range of outgoing connections; see lowestPort. By default the port of the bus
+// is 10,000 above that of the clients, and would lie in that range.
 func freePorts(ctx context.Context) (ports, error) {
 	clients := lowestPort + rand.IntN(highestPort-lowestPort)
 	at := ports{clients: clients, bus: clients + 1}
 	return at, errors.Join(portIsFree(ctx, at.clients), portIsFree(ctx, at.bus))
 }
 
-// asNode puts what makes a server a node before the caller's own lines. A node tells others its address, which it would
-// otherwise learn from the first that speaks to it. The time-out is four times the usual: there is no replica to take over, and a
-// busy machine must not make nodes take each other for dead.
-func (o RedisOptions) asNode(at ports) RedisOptions {
-	o.Config = append([]string{
+// nodeConfig puts what makes a server a node before the caller's own lines. A node announces its address, which it
+// would otherwise learn from its first peer. The timeout is four times the default: there is no replica to take over,
+// and nodes on a busy machine must not take each other for dead.
+func nodeConfig(at ports, config []string) []string {
+	return append([]string{
 		"bind 127.0.0.1",
 		fmt.Sprintf("port %d", at.clients),
 		fmt.Sprintf("cluster-port %d", at.bus),
 		"cluster-enabled yes",
 		"cluster-announce-ip 127.0.0.1",
 		"cluster-node-timeout 60000",
-	}, o.Config...)
-	return o
+	}, config...)
 }
 
-// join gives a node its part of the slots and introduces it to the first one. Epochs that differ from the start spare the nodes an
+// join assigns a node its slots and introduces it to the first node. Different epochs from the start spare the nodes an
 // election over them.
 func (c *RedisCluster) join(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
@@ -123,38 +122,32 @@ func (c *RedisCluster) join(ctx context.Context, i int) error {
 		commands = append(commands, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %d %d", first.clients, first.bus))
 	}
 	for _, command := range commands {
-		if _, err := c.nodes[i].ask(ctx, command); err != nil {
+		if _, err := c.nodes[i].do(ctx, command); err != nil {
 			return fmt.Errorf("%s: %s: %w", c.nodes[i].spec.name, command, err)
 		}
 	}
 	return nil
 }
 
-// AwaitReady waits until every node knows all of them and serves: after the start, or after a node was restarted, which serves
-// again two seconds later at the earliest.
-func (c *RedisCluster) AwaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not ready within %s", startLimit))
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
+// awaitReady waits until every node knows all others and serves: after the start, or after a node was restarted, which
+// serves again two seconds later at the earliest.
+func (c *RedisCluster) awaitReady(ctx context.Context) error {
 	for _, node := range c.nodes {
-		for {
-			info, err := node.ask(ctx, "CLUSTER INFO")
-			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(clusterMasters)) {
-				break
+		if err := node.await(ctx, "not ready", nil, func(ctx context.Context) error {
+			info, err := node.do(ctx, "CLUSTER INFO")
+			if err == nil && !containsAll(info, "cluster_state:ok", "cluster_known_nodes:"+strconv.Itoa(clusterMasters)) {
+				err = fmt.Errorf("it knows:\n%s", info)
 			}
-			select {
-			case <-ctx.Done():
-				return errors.Join(fmt.Errorf("%s: %w; it knows:\n%s\nits log ends:\n%s", node.spec.name, context.Cause(ctx), info, node.Log()), err)
-			case <-tick.C:
-			}
+			return err
+		}); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Nodes are the masters, in the order of their slots. A node that was killed comes back on its ports with Restart; see
-// AwaitReady.
+// Nodes returns the masters, in the order of their slots. A node that was killed comes back on its ports with Restart,
+// and serves again two seconds later at the earliest.
 func (c *RedisCluster) Nodes() []*Redis { return c.nodes }
 
 // URL names every node, in the form that REDIS_URL takes for a cluster. It stays the same over restarts.
@@ -174,5 +167,5 @@ func (c *RedisCluster) Close() error {
 			errs = append(errs, node.Close())
 		}
 	}
-	return errors.Join(append(errs, c.den.close())...)
+	return errors.Join(append(errs, c.sandbox.close())...)
 }

@@ -13,8 +13,8 @@ import (
 
 func newCluster(t *testing.T) *RedisCluster {
 	t.Helper()
-	c, err := StartRedisCluster(limited(t), RedisOptions{})
-	must(t, c, err)
+	c, err := StartRedisCluster(limited(t))
+	needServer(t, err)
 	t.Cleanup(func() { check(t, c.Close()) })
 	return c
 }
@@ -27,8 +27,8 @@ func clusterClient(t *testing.T, c *RedisCluster) *redis.ClusterClient {
 	return client
 }
 
-// Two clusters at once, as two test processes start them: each is whole, with a third of the slots on each node, and knows
-// nothing of the other.
+// Two clusters at once, as two test processes start them: each is complete, with a third of the slots on each node, and
+// knows nothing of the other.
 func TestClustersServeAllSlotsAndOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
 	a, b := newCluster(t), newCluster(t)
@@ -58,7 +58,7 @@ func TestANodeComesBackWithItsData(t *testing.T) {
 	node := c.Nodes()[1]
 	check(t, node.Kill())
 	check(t, node.Restart(limited(t)))
-	check(t, c.AwaitReady(limited(t)))
+	check(t, c.awaitReady(limited(t)))
 	for n := range 100 {
 		if got, err := client.Get(limited(t), fmt.Sprint(n)).Int(); err != nil || got != n {
 			t.Errorf("key %d: got %d, %v", n, got, err)
@@ -66,18 +66,16 @@ func TestANodeComesBackWithItsData(t *testing.T) {
 	}
 }
 
-// A port that was taken since it was looked at costs a try, not the cluster.
+// A port that was taken after it was checked costs a try, not the cluster.
 func TestANodeWhosePortIsTakenSaysSo(t *testing.T) {
 	t.Parallel()
-	if _, err := FindRedis(); err != nil {
-		must(t, 0, err)
+	if _, err := findRedis(); err != nil {
+		needServer(t, err)
 	}
-	den, err := openDen()
-	check(t, err)
-	t.Cleanup(func() { check(t, den.close()) })
+	box := must(openSandbox())(t)
+	t.Cleanup(func() { check(t, box.close()) })
 	for _, taken := range []string{"clients", "bus"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		check(t, err)
+		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		t.Cleanup(func() { check(t, l.Close()) })
 		free, err := freePorts(limited(t))
 		for err != nil {
@@ -87,7 +85,7 @@ func TestANodeWhosePortIsTakenSaysSo(t *testing.T) {
 		if taken == "bus" {
 			at = ports{clients: free.clients, bus: at.clients}
 		}
-		_, err = startRedisIn(limited(t), den, RedisOptions{}.asNode(at))
+		_, err = startRedisIn(limited(t), box, nodeConfig(at, nil))
 		if err == nil || !strings.Contains(err.Error(), portTaken) {
 			t.Errorf("the port of %s: got %v, want %q in it", taken, err, portTaken)
 		}

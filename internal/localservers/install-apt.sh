@@ -3,8 +3,8 @@
 # $1  the root of the file system that it works on: "" for the real one, a directory in tests.
 # $2… the packages.
 #
-# Debian starts what it installs, on the well-known ports. Where nothing forbids that yet, a policy-rc.d that answers 101
-# ("not allowed") does for the while. RUNLEVEL=1 tells the same to what doesn't ask the policy.
+# Debian starts what it installs, on the well-known ports. Unless that is forbidden already, a temporary policy-rc.d
+# that answers 101 ("not allowed") prevents it. RUNLEVEL=1 has the same effect on packages that do not ask the policy.
 set -eu
 root=$1
 shift
@@ -23,7 +23,7 @@ tidy() {
 trap tidy EXIT
 trap 'exit 1' HUP INT TERM
 
-# A leftover of ours (somebody pulled the plug) counts as none.
+# A leftover of ours (after a loss of power) counts as none.
 if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
 	printf '#!/bin/sh\n%s\nexit 101\n' "$mark" >"$policy"
 	chmod 755 "$policy"
@@ -35,7 +35,8 @@ echo 'create_main_cluster = false' >"$clusters/sluice.conf"
 apt-get update
 apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
 
-# The package enables its service. Somebody who had it before may want it; nobody has asked for this one.
+# The package enables its service. That stays so if the package was installed before; otherwise the service is not
+# wanted.
 if [ "$redis_was" != installed ] && command -v systemctl >/dev/null; then
 	systemctl disable redis-server.service || :
 fi

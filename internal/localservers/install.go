@@ -18,11 +18,11 @@ import (
 var aptScript string
 
 const (
-	// installLimit bounds an installation: some 60 MB to download, over any line.
+	// installLimit bounds an installation: some 60 MB to download, over a slow line.
 	installLimit = 15 * time.Minute
-	// installGrace is how long an interrupted installation may take to tidy up.
+	// installGrace is how long an interrupted installation may take to clean up.
 	installGrace = 30 * time.Second
-	// lockEvery is how often a second installation looks whether the first one is done.
+	// lockEvery is how often a second installation checks whether the first one is done.
 	lockEvery = 500 * time.Millisecond
 )
 
@@ -32,37 +32,37 @@ type packageManager struct {
 	redis    string   // package
 	postgres string   // package
 	install  []string // argv, completed by the packages
-	typed    string   // the same for people to type, likewise
+	manual   string   // the same for people to type
 	asUser   bool     // must not run as root
 }
 
-// packageManagers in the order in which they are looked for.
+// packageManagers are tried in this order.
 var packageManagers = []packageManager{
 	{
 		name: "apt-get", redis: "redis-server", postgres: "postgresql",
 		install: []string{"/bin/sh", "-c", aptScript, "install-apt", ""},
-		typed:   "sudo sh -c 'apt-get update && apt-get install -y %s'",
+		manual:  "sudo sh -c 'apt-get update && apt-get install -y %s'",
 	},
 	{
 		name: "dnf", redis: "redis", postgres: "postgresql-server",
-		install: []string{"dnf", "install", "-y"}, typed: "sudo dnf install -y %s",
+		install: []string{"dnf", "install", "-y"}, manual: "sudo dnf install -y %s",
 	},
 	{
 		name: "apk", redis: "redis", postgres: "postgresql",
-		install: []string{"apk", "add"}, typed: "sudo apk add %s",
+		install: []string{"apk", "add"}, manual: "sudo apk add %s",
 	},
 	{
 		name: "brew", redis: "redis", postgres: "postgresql",
-		install: []string{"brew", "install"}, typed: "brew install %s", asUser: true,
+		install: []string{"brew", "install"}, manual: "brew install %s", asUser: true,
 	},
 }
 
-// Install makes sure that FindRedis and FindPostgres find something. Where they do, it is done at once and prints nothing.
-// Else it installs what is missing with the system's package manager (apt-get, dnf, apk, brew) if it may: as root, or with
-// a sudo that asks no password. It never starts a system service. If it may not, the error names the one command to type.
-// It reports its progress in plain lines and takes up to 15 minutes.
+// Install makes sure that Redis and Postgres are installed. Where they are, it returns at once and prints nothing.
+// Otherwise it installs what is missing with the system's package manager (apt-get, dnf, apk, brew) if it may: as root,
+// or with a sudo that asks for no password. It never starts a system service. If it may not install, the error names
+// the one command to type. It reports its progress in plain lines and takes up to 15 minutes.
 func Install(ctx context.Context, out io.Writer) error {
-	if _, err := missing(); err == nil {
+	if _, err := findMissing(); err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, installLimit)
@@ -76,24 +76,25 @@ func Install(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer unlock()
-	lacks, err := missing() // again: another `make demo` may have installed them while we waited
+	missing, err := findMissing() // again: another `make demo` may have installed them while we waited
 	if err == nil {
 		return nil
 	}
-	if !lacks.redis && !lacks.postgres {
+	if !missing.redis && !missing.postgres {
 		return err
 	}
-	return manager.add(ctx, out, lacks)
+	return manager.installMissing(ctx, out, missing)
 }
 
-type lack struct{ redis, postgres bool }
+type missingServers struct{ redis, postgres bool }
 
-// missing tells which server isn't installed. An error without a lack is one that installing can't help.
-func missing() (lack, error) {
-	_, redisErr := FindRedis()
-	_, postgresErr := FindPostgres()
-	lacks := lack{redis: errors.Is(redisErr, ErrNoBinary), postgres: errors.Is(postgresErr, ErrNoBinary)}
-	return lacks, errors.Join(redisErr, postgresErr)
+// findMissing returns which servers are not installed. An error without a missing server is one that installing can't
+// fix.
+func findMissing() (missingServers, error) {
+	_, redisErr := findRedis()
+	_, postgresErr := findPostgres()
+	missing := missingServers{redis: errors.Is(redisErr, ErrNoBinary), postgres: errors.Is(postgresErr, ErrNoBinary)}
+	return missing, errors.Join(redisErr, postgresErr)
 }
 
 func findManager() (packageManager, string, error) {
@@ -103,11 +104,11 @@ func findManager() (packageManager, string, error) {
 		}
 	}
 	return packageManager{}, "", errors.New("Redis (or Valkey) and Postgres are needed; " +
-		"found no package manager that I know, so please install them and repeat")
+		"found no package manager that is supported, so please install them and repeat")
 }
 
-// lockManager lets one installation run at a time. It locks the package manager's own executable, which is there, readable
-// by everybody, and not changed by it.
+// lockManager allows one installation at a time. It locks the package manager's own executable, which exists, is
+// readable for every user, and is not changed by an installation.
 func lockManager(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -131,37 +132,38 @@ func lockManager(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-func (m packageManager) packages(lacks lack) []string {
+func (m packageManager) packages(missing missingServers) []string {
 	var names []string
-	if lacks.redis {
+	if missing.redis {
 		names = append(names, m.redis)
 	}
-	if lacks.postgres {
+	if missing.postgres {
 		names = append(names, m.postgres)
 	}
 	return names
 }
 
-func (m packageManager) add(ctx context.Context, out io.Writer, lacks lack) error {
-	packages := m.packages(lacks)
+func (m packageManager) installMissing(ctx context.Context, out io.Writer, missing missingServers) error {
+	packages := m.packages(missing)
 	sudo, allowed := m.privilege(ctx)
 	if !allowed {
-		return fmt.Errorf("tests and demo need servers of their own; please install them, then repeat:\n\n    "+m.typed,
+		return fmt.Errorf("tests and demo need servers of their own; please install them, then repeat:\n\n    "+m.manual,
 			strings.Join(packages, " "))
 	}
-	fmt.Fprintf(out, "setup: installing %s with %s (once; no service is started)\n", strings.Join(packages, " and "), m.name)
+	fmt.Fprintf(out, "setup: installing %s with %s (once; no service is started)\n",
+		strings.Join(packages, " and "), m.name)
 	before := time.Now()
 	if err := execute(ctx, slices.Concat(sudo, m.install, packages)); err != nil {
 		return fmt.Errorf("%s could not install %s: %w", m.name, strings.Join(packages, " and "), err)
 	}
-	if _, err := missing(); err != nil {
+	if _, err := findMissing(); err != nil {
 		return fmt.Errorf("installed %s, and yet: %w", strings.Join(packages, " and "), err)
 	}
 	fmt.Fprintf(out, "setup: done after %s\n", time.Since(before).Round(time.Second))
 	return nil
 }
 
-// privilege returns what to put before the command, and whether the command may run at all.
+// privilege returns the prefix of the command, and whether the command may run at all.
 func (m packageManager) privilege(ctx context.Context) (prefix []string, allowed bool) {
 	root := os.Geteuid() == 0
 	if m.asUser || root {
@@ -175,11 +177,11 @@ func (m packageManager) privilege(ctx context.Context) (prefix []string, allowed
 	return []string{"sudo", "-n"}, true
 }
 
-// execute runs a command without a terminal. Its output is shown only where it explains a failure.
+// execute runs a command without a terminal. Its output is shown only to explain a failure.
 func execute(ctx context.Context, argv []string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// An interruption ends the package manager too, not only the shell above it, and leaves the time to tidy up. What
-	// sudo runs isn't ours to signal: that gets a ctrl-C from the terminal, and else ends by itself.
+	// An interruption ends the package manager too, not only the shell above it, and leaves time to clean up. What sudo
+	// runs is not ours to signal: it gets a ctrl-C from the terminal, and otherwise ends when it is done.
 	if argv[0] != "sudo" {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// These tests aren't parallel: they change the environment, so that Install meets a package manager that only pretends.
+// These tests aren't parallel: they change the environment, so that Install finds a fake package manager.
 
-// freshMachine is one without servers: PATH leads to a directory with a fake package manager and a fake sudo alone.
+// freshMachine has no servers: PATH contains only a directory with a fake package manager and a fake sudo.
 func freshMachine(t *testing.T, manager, script string) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
 	known := postgresDirs
 	postgresDirs = nil
 	t.Cleanup(func() { postgresDirs = known })
-	t.Setenv(RedisServerEnv, "")
-	t.Setenv(PostgresBinEnv, "")
+	t.Setenv(redisServerEnv, "")
+	t.Setenv(postgresBinEnv, "")
 	t.Setenv("PATH", bin)
 	t.Setenv("BIN", bin)
 	plantScript(t, bin, "sudo", `[ "$1" = -n ] && shift && "$@"`)
@@ -45,8 +45,10 @@ func callsOf(t *testing.T, bin string) string {
 	return string(calls)
 }
 
-// provide is what a package manager does.
-const provide = `for file in redis-server postgres initdb; do echo '#!/bin/sh' >"$BIN/$file"; /bin/chmod 755 "$BIN/$file"; done`
+// provide installs the servers, as a package manager does.
+const provide = `for file in redis-server postgres initdb; do
+	echo '#!/bin/sh' >"$BIN/$file"; /bin/chmod 755 "$BIN/$file"
+done`
 
 func TestInstallBringsWhatIsMissing(t *testing.T) {
 	bin := freshMachine(t, "dnf", provide)
@@ -55,13 +57,13 @@ func TestInstallBringsWhatIsMissing(t *testing.T) {
 	if got, want := callsOf(t, bin), "install -y redis postgresql-server\n"; got != want {
 		t.Errorf("dnf: got %q, want %q", got, want)
 	}
-	if got := strings.Count(out.String(), "\n"); got != 2 || !strings.Contains(out.String(), "redis and postgresql-server with dnf") {
+	if strings.Count(out.String(), "\n") != 2 || !strings.Contains(out.String(), "redis and postgresql-server with dnf") {
 		t.Errorf("progress: got %q", out.String())
 	}
 	out.Reset()
 	check(t, Install(t.Context(), &out))
 	if got := callsOf(t, bin) + out.String(); strings.Count(got, "\n") != 1 {
-		t.Errorf("a second time: %q, want nothing said and nothing called", got)
+		t.Errorf("a second time: %q, want no output and no call", got)
 	}
 	check(t, os.Remove(filepath.Join(bin, "redis-server")))
 	check(t, Install(t.Context(), &out))
@@ -90,7 +92,7 @@ func TestInstallSaysWhyItFailed(t *testing.T) {
 	for name, c := range map[string]struct{ manager, script, want string }{
 		"the manager fails":        {"dnf", "echo no route to mirror; exit 7", "no route to mirror"},
 		"the package is not it":    {"dnf", "", "and yet"},
-		"a manager nobody knows":   {"", "", "no package manager"},
+		"an unknown manager":       {"", "", "no package manager"},
 		"not allowed to run it":    {"brew", provide, "\n    brew install redis postgresql"},
 		"interrupted while asking": {"dnf", "exec /bin/sleep 600", "signal: terminated"},
 	} {
@@ -104,7 +106,7 @@ func TestInstallSaysWhyItFailed(t *testing.T) {
 			}
 			limit := time.Minute
 			if strings.HasPrefix(name, "interrupted") {
-				limit = 4 * time.Second // for the manager to have begun, on a busy machine too
+				limit = 4 * time.Second // enough for the manager to start, also on a busy machine
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
@@ -120,7 +122,7 @@ func TestInstallWithoutRightsNamesOneCommand(t *testing.T) {
 		t.Skip("root has the right; TestAsAnOrdinaryUser runs this")
 	}
 	bin := freshMachine(t, "apt-get", provide)
-	plantScript(t, bin, "sudo", "exit 1") // wants a password
+	plantScript(t, bin, "sudo", "exit 1") // asks for a password
 	err := Install(t.Context(), new(strings.Builder))
 	want := "sudo sh -c 'apt-get update && apt-get install -y redis-server postgresql'"
 	if err == nil || !strings.HasSuffix(err.Error(), "\n    "+want) {
@@ -135,20 +137,21 @@ func TestInstallLeavesAChosenBinaryToItsChooser(t *testing.T) {
 	bin := freshMachine(t, "dnf", provide)
 	plantScript(t, bin, "postgres", "")
 	plantScript(t, bin, "initdb", "")
-	t.Setenv(RedisServerEnv, "/nowhere/redis-server")
+	t.Setenv(redisServerEnv, "/nowhere/redis-server")
 	err := Install(t.Context(), new(strings.Builder))
-	if err == nil || !strings.Contains(err.Error(), RedisServerEnv) || callsOf(t, bin) != "" {
+	if err == nil || !strings.Contains(err.Error(), redisServerEnv) || callsOf(t, bin) != "" {
 		t.Errorf("got %v and calls %q, want the setting named and no call", err, callsOf(t, bin))
 	}
 }
 
-// aptMachine is a root directory for install-apt.sh, whose apt-get reports what the machine looks like while it installs.
+// aptMachine is a root directory for install-apt.sh, whose apt-get reports the state of the machine while it installs.
 func aptMachine(t *testing.T, aptGet string) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	check(t, os.MkdirAll(filepath.Join(root, "usr/sbin"), 0o755))
 	check(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
-	plantScript(t, root, "apt-get", `cat "$ROOT/usr/sbin/policy-rc.d" "$ROOT/etc/postgresql-common/createcluster.d/sluice.conf" >"$ROOT/seen"
+	plantScript(t, root, "apt-get", `cd "$ROOT"
+cat usr/sbin/policy-rc.d etc/postgresql-common/createcluster.d/sluice.conf >seen
 echo "$@" >>"$ROOT/calls"; `+aptGet)
 	plantScript(t, root, "dpkg-query", "exit 1")
 	plantScript(t, root, "systemctl", `echo systemctl "$@" >>"$ROOT/calls"`)
@@ -191,8 +194,7 @@ func TestAptStartsNoServiceAndTidiesUp(t *testing.T) {
 			if err := install(t, ctx, root); (err != nil) != c.fails {
 				t.Errorf("got %v, want failure %t", err, c.fails)
 			}
-			seen, err := os.ReadFile(filepath.Join(root, "seen"))
-			check(t, err)
+			seen := must(os.ReadFile(filepath.Join(root, "seen")))(t)
 			for _, want := range []string{"exit 101", "create_main_cluster = false"} {
 				if !strings.Contains(string(seen), want) {
 					t.Errorf("while installing: %q is missing in %q", want, seen)

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain also serves as the program that tests start in order to kill it: see child_test.go.
+// TestMain is also the program that tests start in order to kill it: see killed_parent_test.go.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(playRole(role))
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testLimit bounds what a test does with servers: much more than it takes, so that only a hang reaches it.
+// testLimit bounds what a test does with servers: far more than it takes, so that only a hang reaches it.
 const testLimit = time.Minute
 
 func limited(t *testing.T) context.Context {
@@ -28,30 +28,28 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// must skips the test where a server isn't installed, unless servers are required, and fails it on any other error.
-func must[T any](t *testing.T, server T, err error) T {
+// needServer skips the test where a server isn't installed, unless servers are required, and fails it on any other
+// error.
+func needServer(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {
 		t.Skipf("needs a real server: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server
+	check(t, err)
 }
 
 func newRedis(t *testing.T, config ...string) *Redis {
 	t.Helper()
-	r, err := StartRedis(limited(t), RedisOptions{Config: config})
-	must(t, r, err)
+	r, err := StartRedis(limited(t), config...)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	return r
 }
 
 func newPostgres(t *testing.T, config ...string) *Postgres {
 	t.Helper()
-	p, err := StartPostgres(limited(t), PostgresOptions{Config: config})
-	must(t, p, err)
+	p, err := StartPostgres(limited(t), config...)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, p.Close()) })
 	return p
 }
@@ -60,6 +58,15 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must returns the value of a call, and ends the test on an error.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }
 
@@ -74,7 +81,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// publicDir is like t.TempDir, but other accounts can reach it.
+// publicDir is like t.TempDir, but accessible to other accounts.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sluicetest-")
@@ -84,7 +91,7 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
-// skipUnsupported is for what a system does not offer.
+// skipUnsupported skips a test of a feature that this system does not have.
 func skipUnsupported(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -20,60 +20,38 @@ const initLimit = 60 * time.Second
 // postgresPort only names the socket file; nothing listens on the network.
 const postgresPort = "5432"
 
-// PostgresOptions are what a caller may want other than the default.
-type PostgresOptions struct {
-	// Config lines, postgresql.conf syntax, appended to our own: a later line wins.
-	Config []string
-}
-
-// Postgres is a private Postgres server with the database and the superuser `sluice`. Its methods may be called from any
-// goroutine.
+// Postgres is a private Postgres server with the database and the superuser `sluice`. Its methods may be called from
+// any goroutine.
 type Postgres struct {
 	server
 }
 
-// StartPostgres starts a private Postgres and returns once it answers. ctx bounds the start only; Close ends the server.
-// ErrNoBinary is in the chain of the error when Postgres is not installed.
-func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
-	den, err := openDen()
-	if err != nil {
-		return nil, err
-	}
-	p, err := startPostgresIn(ctx, den, o)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("private Postgres: %w", err), den.close())
-	}
-	p.alone = true
-	return p, nil
+// StartPostgres starts a private Postgres and returns once it answers. Config lines (postgresql.conf syntax) are
+// appended to our own: a later line wins. ctx bounds the start only; Close ends the server. ErrNoBinary is in the chain
+// of the error when Postgres is not installed.
+func StartPostgres(ctx context.Context, config ...string) (p *Postgres, err error) {
+	return p, startAlone(func(s *sandbox) (*server, error) {
+		if p, err = startPostgresIn(ctx, s, config); err != nil {
+			return nil, fmt.Errorf("private Postgres: %w", err)
+		}
+		return &p.server, nil
+	})
 }
 
-func startPostgresIn(ctx context.Context, d *den, o PostgresOptions) (*Postgres, error) {
-	bin, err := FindPostgres()
-	if err != nil {
-		return nil, err
-	}
-	who, err := serverAccount()
-	if err != nil {
-		return nil, err
-	}
-	room, err := d.room("postgres", who)
+func startPostgresIn(ctx context.Context, s *sandbox, config []string) (*Postgres, error) {
+	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
 	p := &Postgres{}
-	data := filepath.Join(room, "data")
-	p.server = server{
-		den:  d,
-		room: room,
-		log:  filepath.Join(room, "postgres.log"),
-		spec: command{
-			name: "postgres", argv: []string{filepath.Join(bin, "postgres"), "-D", data},
-			dir: room, env: serverEnv(room), who: who,
-		},
-		stop:  syscall.SIGINT, // "fast": ends the sessions, then writes a checkpoint
-		probe: p.ping,
+	if err := p.prepare(s, "postgres"); err != nil {
+		return nil, err
 	}
-	if err := p.initdb(ctx, filepath.Join(bin, "initdb"), data, o); err != nil {
+	data := filepath.Join(p.dir, "data")
+	p.spec.argv = []string{filepath.Join(bin, "postgres"), "-D", data}
+	p.stop = syscall.SIGINT // "fast": ends the sessions, then writes a checkpoint
+	p.probe = p.ping
+	if err := p.initdb(ctx, filepath.Join(bin, "initdb"), data, config); err != nil {
 		return nil, err
 	}
 	if err := p.start(ctx); err != nil {
@@ -82,12 +60,12 @@ func startPostgresIn(ctx context.Context, d *den, o PostgresOptions) (*Postgres,
 	return p, p.createDatabase(ctx)
 }
 
-// initdb doesn't sync what it writes: a machine that loses power now has no use for the directory. The server itself does
+// initdb does not sync what it writes: after a loss of power the directory is of no use anyway. The server itself does
 // sync.
-func (p *Postgres) initdb(ctx context.Context, initdb, data string, o PostgresOptions) error {
+func (p *Postgres) initdb(ctx context.Context, initdb, data string, config []string) error {
 	ctx, cancel := context.WithTimeout(ctx, initLimit)
 	defer cancel()
-	log, err := os.Create(filepath.Join(p.room, "initdb.log"))
+	log, err := os.Create(filepath.Join(p.dir, "initdb.log"))
 	if err != nil {
 		return err
 	}
@@ -97,20 +75,20 @@ func (p *Postgres) initdb(ctx context.Context, initdb, data string, o PostgresOp
 	init.argv = []string{
 		initdb, "-D", data, "--username=sluice", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
 	}
-	proc, err := p.den.start(init)
+	proc, err := p.sandbox.start(init)
 	if err != nil {
 		return err
 	}
 	if err := proc.result(ctx); err != nil {
 		return fmt.Errorf("initdb: %w; its output ends:\n%s", err, tail(log.Name()))
 	}
-	return appendTo(filepath.Join(data, "postgresql.conf"), postgresConfig(p.room, o))
+	return appendTo(filepath.Join(data, "postgresql.conf"), postgresConfig(p.dir, config))
 }
 
-func postgresConfig(room string, o PostgresOptions) string {
+func postgresConfig(dir string, config []string) string {
 	lines := []string{
 		"listen_addresses = ''",
-		"unix_socket_directories = '" + room + "'",
+		"unix_socket_directories = '" + dir + "'",
 		"unix_socket_permissions = 0700",
 		"port = " + postgresPort,
 		"max_connections = 200",
@@ -122,7 +100,7 @@ func postgresConfig(room string, o PostgresOptions) string {
 		"log_timezone = 'UTC'",               //
 		"log_line_prefix = '%m [%p] %q%d: '", //
 	}
-	return strings.Join(append(lines, o.Config...), "\n") + "\n"
+	return strings.Join(append(lines, config...), "\n") + "\n"
 }
 
 func (p *Postgres) createDatabase(ctx context.Context) error {
@@ -151,22 +129,16 @@ func (p *Postgres) ping(ctx context.Context) error {
 // URL is the address of the database `sluice`, in the form that DATABASE_URL takes. It stays the same over restarts.
 func (p *Postgres) URL() string { return p.urlOf("sluice") }
 
-// urlOf spells out what a PGPORT or a PGSSLMODE in the environment would else decide.
+// urlOf sets what a PGPORT or a PGSSLMODE in the environment would otherwise decide.
 func (p *Postgres) urlOf(database string) string {
-	query := url.Values{"host": {p.room}, "port": {postgresPort}, "sslmode": {"disable"}}
+	query := url.Values{"host": {p.dir}, "port": {postgresPort}, "sslmode": {"disable"}}
 	return "postgres://sluice@/" + database + "?" + strings.ReplaceAll(query.Encode(), "%2F", "/")
 }
 
 // Close ends the server and removes its data. Calling it twice is harmless.
-func (p *Postgres) Close() error {
-	err := p.quit()
-	if !p.alone {
-		return err
-	}
-	return errors.Join(err, p.den.close())
-}
+func (p *Postgres) Close() error { return p.closeAfter(p.quit()) }
 
-// quit ends the server without a checkpoint: its data is of no use to anybody any more.
+// quit ends the server without a checkpoint: its data is no longer needed.
 func (p *Postgres) quit() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

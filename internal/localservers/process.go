@@ -12,64 +12,65 @@ import (
 	"time"
 )
 
-// killLimit bounds the wait for a process after SIGKILL. The kernel needs milliseconds; only a hung disk needs longer.
+// killLimit bounds the wait for a process after SIGKILL. The kernel needs milliseconds; only a hung disk takes longer.
 const killLimit = 10 * time.Second
 
-// pipeLimit bounds the wait for the output of a process that has ended but has left its pipes to a child of its own.
+// pipeLimit bounds the wait for the output of a process that has exited but left its pipes to a child of its own.
 const pipeLimit = time.Second
 
-// wrapper records its process id on descriptor 3, sees whether the den ($0) is still open, and becomes the command.
-// guardian.sh tells why. A file that may not grow (LimitFiles) is an error of the write, as a full disk is, not a signal.
+// wrapper records its process id on descriptor 3, checks that the sandbox ($0) is still open, and becomes the command.
+// supervisor.sh explains why. A file that may not grow (LimitFiles) is an error of the write, as a full disk is, not a
+// signal.
 const wrapper = `trap '' XFSZ; echo $$ >&3 && [ -e "$0/open" ] && exec "$@" 3>&-`
 
-// errEnded is what signalling a process that has ended returns.
-var errEnded = errors.New("not running")
+// errNotRunning is returned for signalling a process that has exited.
+var errNotRunning = errors.New("not running")
 
-// command says what to run in a den.
+// command is what to run in a sandbox.
 type command struct {
-	name   string // of its pid file; guardian.sh knows `postgres`
-	argv   []string
-	dir    string
-	env    []string
-	who    account
-	stdout io.Writer
-	stderr io.Writer
+	name    string // of its pid file; supervisor.sh treats `postgres` specially
+	argv    []string
+	dir     string
+	env     []string
+	account account
+	stdout  io.Writer
+	stderr  io.Writer
 }
 
-// process is one child in a den. Its goroutine reaps it and ends with it.
+// process is one child in a sandbox. Its goroutine reaps it and ends with it.
 type process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed once the process is reaped and no longer listed in the den
+	exited chan struct{} // closed once the process is reaped and no longer listed in the sandbox
 	err    error         // of Wait; valid after exited
 }
 
-func (d *den) start(c command) (*process, error) {
-	// We open the file, not the child: the den's directory is ours alone, so no other account can list a process there
-	// for the guardian to kill.
-	pidFile, err := os.Create(filepath.Join(d.dir, c.name+".pid"))
+func (s *sandbox) start(c command) (*process, error) {
+	// We open the file, not the child: the sandbox's directory belongs to us alone, so no other account can list a
+	// process there for the supervisor to kill.
+	pidFile, err := os.Create(filepath.Join(s.dir, c.name+".pid"))
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.name, err)
 	}
 	defer pidFile.Close()
-	cmd := exec.Command("/bin/sh", append([]string{"-c", wrapper, d.dir}, c.argv...)...)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", wrapper, s.dir}, c.argv...)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.dir, c.env, c.stdout, c.stderr
 	cmd.ExtraFiles = []*os.File{pidFile}
-	cmd.SysProcAttr = c.who.attributes()
+	cmd.SysProcAttr = c.account.attributes()
 	cmd.WaitDelay = pipeLimit
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", c.name, err), os.Remove(pidFile.Name()))
 	}
 	p := &process{cmd: cmd, exited: make(chan struct{})}
-	d.tell("started", c.name, p.pid())
-	go d.reap(p, c.name, pidFile.Name())
+	s.report("started", c.name, p.pid())
+	go s.reap(p, c.name, pidFile.Name())
 	return p, nil
 }
 
-// reap takes the process off both lists as soon as its number may be another process'.
-func (d *den) reap(p *process, name, pidFile string) {
+// reap takes the process off both lists as soon as its number may be reused.
+func (s *sandbox) reap(p *process, name, pidFile string) {
 	defer close(p.exited)
 	p.err = p.cmd.Wait()
-	d.tell("ended", name, p.pid())
+	s.report("ended", name, p.pid())
 	_ = os.Remove(pidFile)
 }
 
@@ -86,7 +87,7 @@ func (p *process) running() bool {
 
 func (p *process) signal(s syscall.Signal) error {
 	if !p.running() {
-		return errEnded
+		return errNotRunning
 	}
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s to process %d: %w", s, p.pid(), err)
@@ -94,9 +95,9 @@ func (p *process) signal(s syscall.Signal) error {
 	return nil
 }
 
-// kill ends the process with SIGKILL and waits until it is reaped. Killing one that has ended is harmless.
+// kill ends the process with SIGKILL and waits until it is reaped. Killing one that has exited is harmless.
 func (p *process) kill() error {
-	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errEnded) {
+	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errNotRunning) {
 		return err
 	}
 	select {
@@ -107,10 +108,10 @@ func (p *process) kill() error {
 	}
 }
 
-// stop asks the process to end and waits; when ctx ends first, it is killed and ctx's error returned.
+// stop asks the process to exit and waits; when ctx ends first, the process is killed and ctx's error returned.
 func (p *process) stop(ctx context.Context, ask syscall.Signal) error {
 	if err := p.signal(ask); err != nil {
-		if errors.Is(err, errEnded) {
+		if errors.Is(err, errNotRunning) {
 			return nil
 		}
 		return err
@@ -124,7 +125,7 @@ func (p *process) stop(ctx context.Context, ask syscall.Signal) error {
 	}
 }
 
-// result waits for a process that ends by itself; when ctx ends first, it is killed and ctx's error returned.
+// result waits for a process to exit; when ctx ends first, the process is killed and ctx's error returned.
 func (p *process) result(ctx context.Context) error {
 	select {
 	case <-p.exited:

@@ -15,12 +15,6 @@ import (
 	"syscall"
 )
 
-// RedisOptions are what a caller may want other than the default.
-type RedisOptions struct {
-	// Config lines, redis.conf syntax, appended to our own: a later line wins.
-	Config []string
-}
-
 // Redis is a private Redis or Valkey server. Its methods may be called from any goroutine.
 type Redis struct {
 	server
@@ -28,61 +22,47 @@ type Redis struct {
 	config string // path
 
 	replication replication
-	saves       atomic.Int64 // copies that SaveData has made, for their names
-	cluster     ports        // of a node of a cluster; zero for every other server
+	saves       atomic.Int64 // copies that SaveData has made; part of their names
+	cluster     ports        // of a cluster's node; zero for every other server
 }
 
-// StartRedis starts a private Redis and returns once it answers. ctx bounds the start only; Close ends the server.
-// ErrNoBinary is in the chain of the error when Redis is not installed.
-func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
-	den, err := openDen()
-	if err != nil {
-		return nil, err
-	}
-	r, err := startRedisIn(ctx, den, o)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("private Redis: %w", err), den.close())
-	}
-	r.alone = true
-	return r, nil
+// StartRedis starts a private Redis and returns once it answers. Config lines (redis.conf syntax) are appended to our
+// own: a later line wins. ctx bounds the start only; Close ends the server. ErrNoBinary is in the chain of the error
+// when Redis is not installed.
+func StartRedis(ctx context.Context, config ...string) (r *Redis, err error) {
+	return r, startAlone(func(s *sandbox) (*server, error) {
+		if r, err = startRedisIn(ctx, s, config); err != nil {
+			return nil, fmt.Errorf("private Redis: %w", err)
+		}
+		return &r.server, nil
+	})
 }
 
-func startRedisIn(ctx context.Context, d *den, o RedisOptions) (*Redis, error) {
-	binary, err := FindRedis()
+func startRedisIn(ctx context.Context, s *sandbox, config []string) (*Redis, error) {
+	binary, err := findRedis()
 	if err != nil {
 		return nil, err
 	}
-	who, err := serverAccount()
-	if err != nil {
+	r := &Redis{}
+	if err := r.prepare(s, s.uniqueName("redis")); err != nil {
 		return nil, err
 	}
-	name := d.unique("redis")
-	room, err := d.room(name, who)
-	if err != nil {
-		return nil, err
-	}
-	r := &Redis{socket: filepath.Join(room, "redis.sock"), config: filepath.Join(room, "redis.conf")}
-	r.server = server{
-		den:  d,
-		room: room,
-		log:  filepath.Join(room, "redis.log"),
-		spec: command{name: name, argv: []string{binary, r.config}, dir: room, env: serverEnv(room), who: who},
-		stop: syscall.SIGTERM, probe: r.ping,
-	}
-	if err := writeFor(who, r.config, redisConfig(room, r.socket, o)); err != nil {
+	r.socket, r.config = filepath.Join(r.dir, "redis.sock"), filepath.Join(r.dir, "redis.conf")
+	r.spec.argv, r.stop, r.probe = []string{binary, r.config}, syscall.SIGTERM, r.ping
+	if err := writeFor(r.spec.account, r.config, redisConfig(r.dir, r.socket, config)); err != nil {
 		return nil, err
 	}
 	return r, r.start(ctx)
 }
 
-// redisConfig is as durable as production (DESIGN section 4): every write is on disk before it is answered, and nothing
-// is ever evicted. No snapshots: the append-only file is the data.
-func redisConfig(room, socket string, o RedisOptions) string {
+// redisConfig is as durable as production: every write is on disk before it is answered, and nothing is ever evicted.
+// There are no snapshots: the append-only file is the data.
+func redisConfig(dir, socket string, config []string) string {
 	lines := []string{
 		"port 0",
 		"unixsocket " + socket,
 		"unixsocketperm 700",
-		"dir " + room,
+		"dir " + dir,
 		`pidfile ""`,
 		"daemonize no",
 		"supervised no",
@@ -90,23 +70,23 @@ func redisConfig(room, socket string, o RedisOptions) string {
 		"appendonly yes",
 		"appendfsync always",
 		"maxmemory-policy noeviction",
-		"repl-diskless-sync-delay 0", // a replica is not kept waiting for others
+		"repl-diskless-sync-delay 0", // a replica does not wait for others
 	}
-	return strings.Join(append(lines, o.Config...), "\n") + "\n"
+	return strings.Join(append(lines, config...), "\n") + "\n"
 }
 
 // ping is the server's probe.
 func (r *Redis) ping(ctx context.Context) error {
-	_, err := r.ask(ctx, "PING")
+	_, err := r.do(ctx, "PING")
 	if err != nil && strings.HasPrefix(err.Error(), "-NOAUTH") {
 		return nil
 	}
 	return err // -LOADING: it still reads its file
 }
 
-// ask sends one command and returns the reply, or the server's error. It speaks the protocol by hand, so that no client
+// do sends one command and returns the reply, or the server's error. It speaks the protocol itself, so that no client
 // library decides how often and how long to try.
-func (r *Redis) ask(ctx context.Context, command string) (string, error) {
+func (r *Redis) do(ctx context.Context, command string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	if err != nil {
 		return "", err
@@ -145,14 +125,10 @@ func (r *Redis) URL() string { return "unix://" + r.socket }
 
 // Close ends the server and its replicas and removes their data. Calling it twice is harmless.
 func (r *Redis) Close() error {
-	err := errors.Join(r.closeReplicas(), r.Kill())
-	if !r.alone {
-		return err
-	}
-	return errors.Join(err, r.den.close())
+	return r.closeAfter(errors.Join(r.closeReplicas(), r.Kill()))
 }
 
-// serverEnv is all that a server gets to see of our environment: a PGPORT or a TZ of the user's must not change it.
+// serverEnv is all that a server gets of our environment: a PGPORT or a TZ of the user's must not affect it.
 func serverEnv(home string) []string {
 	env := []string{"HOME=" + home, "TMPDIR=" + home, "LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -163,7 +139,7 @@ func serverEnv(home string) []string {
 	return env
 }
 
-// writeFor writes a file that the account owns.
+// writeFor writes a file owned by the account.
 func writeFor(who account, path, content string) error {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		return err

@@ -7,31 +7,28 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 )
 
 const (
-	// Replication needs TCP. Ports are drawn from below the range that systems give to outgoing connections (Linux:
-	// 32768, others: 49152), so that nobody takes one by chance while its server is down.
+	// Replication needs TCP. Ports are drawn from below the range that systems use for outgoing connections (Linux:
+	// 32768, others: 49152), so that none is taken by chance while its server is down.
 	lowestPort, highestPort = 20000, 32000
-	// portTries bounds how many ports are tried: each may be somebody's already.
+	// portTries bounds how many ports are tried: each may be in use.
 	portTries = 50
 )
 
-// replication is what a Redis knows about its part in it.
+// replication is a Redis' part in it.
 type replication struct {
 	mu       sync.Mutex // protects the rest
 	port     int        // on 127.0.0.1, for replicas; 0 until the first one
 	replicas []*Redis
 }
 
-// StartReplica starts another Redis that follows this one, and returns once the two are in step. Config lines are added
-// to the usual ones. It lives in the same directory and ends with this one; Close ends it sooner.
+// StartReplica starts another Redis that follows this one, and returns once it is in sync. Config lines are as for
+// StartRedis. It lives in the same sandbox and ends with this server; Close ends it sooner.
 func (r *Redis) StartReplica(ctx context.Context, config ...string) (*Redis, error) {
-	replica, err := startRedisIn(ctx, r.den, RedisOptions{Config: config})
+	replica, err := startRedisIn(ctx, r.sandbox, config)
 	if err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
 	}
@@ -41,20 +38,21 @@ func (r *Redis) StartReplica(ctx context.Context, config ...string) (*Redis, err
 	return replica, replica.Follow(ctx, r)
 }
 
-// Follow makes this Redis a replica of another, whose data it takes over in place of its own, and returns once the two are
-// in step. It stays one over restarts.
+// Follow makes this Redis a replica of another, whose data replaces its own, and returns once it is in sync. It stays a
+// replica over restarts.
 func (r *Redis) Follow(ctx context.Context, primary *Redis) error {
 	port, err := primary.listen(ctx)
 	if err != nil {
 		return fmt.Errorf("give %s a port: %w", primary.spec.name, err)
 	}
-	if err := r.set(ctx, "replicaof 127.0.0.1 "+strconv.Itoa(port), "REPLICAOF 127.0.0.1 "+strconv.Itoa(port)); err != nil {
+	line := fmt.Sprintf("replicaof 127.0.0.1 %d", port)
+	if err := r.set(ctx, line, line); err != nil {
 		return err
 	}
-	return r.awaitLink(ctx)
+	return r.awaitSync(ctx)
 }
 
-// Promote makes a replica a server of its own (REPLICAOF NO ONE), with the data it has by now. It stays one over restarts.
+// Promote makes a replica a primary (REPLICAOF NO ONE), with the data it has by now. It stays one over restarts.
 func (r *Redis) Promote(ctx context.Context) error {
 	return r.set(ctx, "replicaof no one", "REPLICAOF NO ONE")
 }
@@ -63,7 +61,7 @@ func (r *Redis) Promote(ctx context.Context) error {
 func (r *Redis) set(ctx context.Context, line, command string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	if _, err := r.ask(ctx, command); err != nil {
+	if _, err := r.do(ctx, command); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	return appendTo(r.config, line+"\n")
@@ -101,26 +99,18 @@ func portIsFree(ctx context.Context, port int) error {
 	return l.Close()
 }
 
-// awaitLink waits until a replica has its primary's data, on its disk too, and hears of every write. Until its first
-// append-only file is written it would refuse to stop.
-func (r *Redis) awaitLink(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not in step within %s", startLimit))
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		link, err := r.ask(ctx, "INFO replication")
-		disk, diskErr := r.ask(ctx, "INFO persistence")
-		if strings.Contains(link, "master_link_status:up") && strings.Contains(disk, "aof_rewrite_in_progress:0") &&
-			strings.Contains(disk, "aof_rewrite_scheduled:0") {
+// awaitSync waits until a replica has its primary's data, on its own disk too, and receives every write. Until its
+// first append-only file is written it would refuse to stop.
+func (r *Redis) awaitSync(ctx context.Context) error {
+	return r.await(ctx, "not in sync", nil, func(ctx context.Context) error {
+		replication, err := r.do(ctx, "INFO replication")
+		disk, diskErr := r.do(ctx, "INFO persistence")
+		if containsAll(replication, "master_link_status:up") &&
+			containsAll(disk, "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0") {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s: %w; its log ends:\n%s", r.spec.name, context.Cause(ctx), r.Log()), err, diskErr)
-		case <-tick.C:
-		}
-	}
+		return errors.Join(errors.New("it is still copying"), err, diskErr)
+	})
 }
 
 func (r *Redis) closeReplicas() error {

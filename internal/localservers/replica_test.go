@@ -10,8 +10,7 @@ import (
 
 func newReplica(t *testing.T, primary *Redis, config ...string) *Redis {
 	t.Helper()
-	r, err := primary.StartReplica(limited(t), config...)
-	check(t, err)
+	r := must(primary.StartReplica(limited(t), config...))(t)
 	return r
 }
 
@@ -36,7 +35,7 @@ func TestAReplicaFollowsItsPrimaryOverRestarts(t *testing.T) {
 	second := newReplica(t, primary)
 	copies := clientOf(t, replica)
 	if got := copies.Get(limited(t), "before").Val(); got != "1" {
-		t.Errorf("a replica that is said to be in step holds %q, want 1", got)
+		t.Errorf("a replica that is said to be in sync holds %q, want 1", got)
 	}
 	check(t, client.Set(limited(t), "after", "2", 0).Err())
 	if got := client.Wait(limited(t), 2, testLimit).Val(); got != 2 {
@@ -48,7 +47,7 @@ func TestAReplicaFollowsItsPrimaryOverRestarts(t *testing.T) {
 
 	check(t, second.Close())
 	check(t, primary.Kill())
-	check(t, replica.Restart(limited(t))) // its primary is away, and it comes up all the same
+	check(t, replica.Restart(limited(t))) // without its primary it starts as well
 	check(t, primary.Restart(limited(t)))
 	check(t, client.Set(limited(t), "later", "3", 0).Err())
 	holds(t, copies, "later", "3")
@@ -64,7 +63,7 @@ func TestAReplicaIsPromotedAndFollowed(t *testing.T) {
 	check(t, primary.Kill())
 	check(t, replica.Promote(limited(t)))
 	check(t, promoted.Set(limited(t), "k", "2", 0).Err())
-	check(t, replica.Restart(limited(t))) // still a server of its own
+	check(t, replica.Restart(limited(t))) // still a primary
 	check(t, promoted.Incr(limited(t), "k").Err())
 
 	check(t, primary.Restart(limited(t)))
@@ -83,8 +82,7 @@ func TestDataIsRestored(t *testing.T) {
 	r := newRedis(t)
 	client := clientOf(t, r)
 	check(t, client.Incr(limited(t), "n").Err())
-	saved, err := r.SaveData()
-	check(t, err)
+	saved := must(r.SaveData())(t)
 	check(t, client.Incr(limited(t), "n").Err())
 	if err := r.RestoreData(saved); err == nil || !strings.Contains(err.Error(), "stop or kill it first") {
 		t.Errorf("on a running server: got %v", err)
@@ -99,7 +97,7 @@ func TestDataIsRestored(t *testing.T) {
 	}
 }
 
-// TestFilesAreLimited: a write fails, the server lives on, and nothing is lost.
+// TestFilesAreLimited: a write fails, the server lives on, and no data is lost.
 func TestFilesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := newRedis(t, "appendfsync everysec")

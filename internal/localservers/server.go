@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,52 +15,87 @@ import (
 
 const (
 	// startLimit bounds a server's start, recovery after a kill included. It takes tens of milliseconds; a busy machine
-	// with a slow disk may need seconds.
+	// with a slow disk may take seconds.
 	startLimit = 30 * time.Second
 	// stopLimit bounds an orderly stop: Postgres writes a checkpoint.
 	stopLimit = 30 * time.Second
-	// pollEvery is how often a starting server is asked whether it is up.
+	// pollEvery is how often a starting server is probed.
 	pollEvery = 5 * time.Millisecond
-	// probeLimit bounds one such question.
+	// probeLimit bounds one probe.
 	probeLimit = 2 * time.Second
-	// logTail is how much of a server's log goes into an error, in bytes: its last handful of lines.
+	// logTail is how much of a server's log goes into an error, in bytes: its last lines.
 	logTail = 2048
 )
 
 // server is what Redis and Postgres have in common: one process at a time on one data directory.
 type server struct {
-	den   *den
-	alone bool // the den is this server's own and closes with it
-	room  string
-	log   string // path; the process' stdout and stderr, appended to by every start
-	spec  command
-	stop  syscall.Signal                  // asks for an orderly stop that keeps the data
-	probe func(ctx context.Context) error // nil once the server answers
+	sandbox     *sandbox
+	ownsSandbox bool // the sandbox is this server's own and closes with it
+	dir         string
+	log         string // path; every start appends the process' stdout and stderr
+	spec        command
+	stop        syscall.Signal                  // requests an orderly stop that keeps the data
+	probe       func(ctx context.Context) error // nil once the server answers
 
-	mu   sync.Mutex // protects proc, and makes starts, stops and kills take turns
+	mu   sync.Mutex // protects proc, and serializes starts, stops and kills
 	proc *process
+}
+
+// startAlone starts a server in a sandbox of its own.
+func startAlone(start func(*sandbox) (*server, error)) error {
+	box, err := openSandbox()
+	if err != nil {
+		return err
+	}
+	s, err := start(box)
+	if err != nil {
+		return errors.Join(err, box.close())
+	}
+	s.ownsSandbox = true
+	return nil
+}
+
+// prepare makes the directory of a server that is yet to be started, and sets what all servers have in common.
+func (s *server) prepare(box *sandbox, name string) error {
+	account, err := serverAccount()
+	if err != nil {
+		return err
+	}
+	s.sandbox = box
+	s.dir, err = box.serverDir(name, account)
+	s.log = filepath.Join(s.dir, "server.log")
+	s.spec = command{name: name, dir: s.dir, env: serverEnv(s.dir), account: account}
+	return err
+}
+
+// closeAfter closes the server's own sandbox, if it has one, after the server has ended with err.
+func (s *server) closeAfter(err error) error {
+	if !s.ownsSandbox {
+		return err
+	}
+	return errors.Join(err, s.sandbox.close())
 }
 
 // PID of the running process, or 0.
 func (s *server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
+	if !s.running() {
 		return 0
 	}
 	return s.proc.pid()
 }
 
-// Dir holds the server's data, log and socket.
-func (s *server) Dir() string { return s.room }
+// Dir is the directory of the server's data, log and socket.
+func (s *server) Dir() string { return s.dir }
 
 // Log returns the last lines of the server's own log.
 func (s *server) Log() string { return tail(s.log) }
 
 // up needs mu.
-func (s *server) up() bool { return s.proc != nil && s.proc.running() }
+func (s *server) running() bool { return s.proc != nil && s.proc.running() }
 
-// start needs mu, or a server that nobody else knows yet. It returns once the server answers.
+// start needs mu, or a server that is not shared yet. It returns once the server answers.
 func (s *server) start(ctx context.Context) error {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -68,70 +104,79 @@ func (s *server) start(ctx context.Context) error {
 	defer log.Close()
 	spec := s.spec
 	spec.stdout, spec.stderr = log, log
-	if s.proc, err = s.den.start(spec); err != nil {
+	if s.proc, err = s.sandbox.start(spec); err != nil {
 		return err
 	}
-	if err := s.awaitAnswer(ctx); err != nil {
-		return errors.Join(err, s.killFamily())
+	if err := s.await(ctx, "no answer", s.proc, s.probe); err != nil {
+		return errors.Join(err, s.killAll())
 	}
 	return nil
 }
 
-func (s *server) awaitAnswer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %s", startLimit))
+// await probes the server until the probe returns nil, for startLimit at most or until proc, unless it is nil, has
+// exited. failure says what is wrong otherwise.
+func (s *server) await(ctx context.Context, failure string, proc *process, probe func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("%s within %s", failure, startLimit))
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	var exited <-chan struct{}
+	if proc != nil {
+		exited = proc.exited
+	}
 	for {
-		probe, done := context.WithTimeout(ctx, probeLimit)
-		err := s.probe(probe)
+		once, done := context.WithTimeout(ctx, probeLimit)
+		err := probe(once)
 		done()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-s.proc.exited:
-			return fmt.Errorf("%s ended while starting (%w); its log ends:\n%s", s.spec.name, s.proc.err, s.Log())
+		case <-exited:
+			return fmt.Errorf("%s ended while starting (%w); its log ends:\n%s", s.spec.name, proc.err, s.Log())
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not start: %w (last try: %w); its log ends:\n%s",
-				s.spec.name, context.Cause(ctx), err, s.Log())
+			return fmt.Errorf("%s: %w (last try: %w); its log ends:\n%s", s.spec.name, context.Cause(ctx), err, s.Log())
 		case <-tick.C:
 		}
 	}
+}
+
+func containsAll(text string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
 }
 
 // Kill ends the server as a power cut would (SIGKILL to all of its processes) and returns when it is gone.
 func (s *server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
+	if !s.running() {
 		return nil
 	}
-	return s.killFamily()
+	return s.killAll()
 }
 
-// killFamily needs mu. Postgres' backends would outlive their postmaster for a moment and could still commit; a power cut
-// leaves nobody to do that.
-func (s *server) killFamily() error {
-	children, err := s.freeze()
-	if errors.Is(err, errEnded) {
+// killAll needs mu. Postgres' backends would outlive their postmaster for a moment and could still commit, unlike after
+// a power cut.
+func (s *server) killAll() error {
+	children, err := s.pauseMain()
+	if errors.Is(err, errNotRunning) {
 		return nil
 	}
 	err = errors.Join(err, s.proc.kill())
 	for _, pid := range children {
 		err = errors.Join(err, signalChild(pid, syscall.SIGKILL))
 	}
-	return errors.Join(err, awaitEnd(children, killLimit))
+	return errors.Join(err, awaitExit(children, killLimit))
 }
 
-// Pause stops all of the server's processes in their tracks (SIGSTOP): connections stay open and nothing answers.
+// Pause suspends all of the server's processes (SIGSTOP): connections stay open and nothing answers.
 func (s *server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
-		return fmt.Errorf("pause %s: %w", s.spec.name, errEnded)
+	if !s.running() {
+		return fmt.Errorf("pause %s: %w", s.spec.name, errNotRunning)
 	}
-	children, err := s.freeze()
+	children, err := s.pauseMain()
 	if err != nil {
 		return err
 	}
@@ -142,28 +187,29 @@ func (s *server) Pause() error {
 	return err
 }
 
-// paused lists the children that Pause stopped, for the guardian: one that can't act on a signal takes 5 s to end.
-func (s *server) paused() string { return filepath.Join(s.den.dir, s.spec.name+".paused") }
+// paused is the file that lists the children that Pause suspended, for the supervisor: one that can't act on a signal
+// takes 5 s to end.
+func (s *server) paused() string { return filepath.Join(s.sandbox.dir, s.spec.name+".paused") }
 
-// freeze needs mu. It stops the main process first, so that the list of its children stays complete.
-func (s *server) freeze() ([]int, error) {
+// pauseMain needs mu. It suspends the main process first, so that the list of its children stays complete.
+func (s *server) pauseMain() ([]int, error) {
 	if err := s.proc.signal(syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
 	return childrenOf(s.proc.pid())
 }
 
-// Resume lets a paused server go on (SIGCONT).
+// Resume continues a paused server (SIGCONT).
 func (s *server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up() {
-		return fmt.Errorf("resume %s: %w", s.spec.name, errEnded)
+	if !s.running() {
+		return fmt.Errorf("resume %s: %w", s.spec.name, errNotRunning)
 	}
 	return s.resume()
 }
 
-// resume needs mu. What isn't paused doesn't mind.
+// resume needs mu. It has no effect on a process that is not paused.
 func (s *server) resume() error {
 	children, err := childrenOf(s.proc.pid())
 	for _, pid := range children {
@@ -173,15 +219,15 @@ func (s *server) resume() error {
 }
 
 // Stop ends the server in an orderly way and keeps its data for Restart. When ctx ends first, or 30 s have passed, the
-// server is killed and the error says so. Stopping a server that doesn't run is harmless.
+// server is killed and the error says so. Stopping a server that does not run is harmless.
 func (s *server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(ctx, s.stop, stopLimit)
 }
 
-// Restart starts the server again on the same data directory and the same socket, after an orderly stop if it still runs.
-// It returns once the server answers.
+// Restart starts the server again on the same data directory and the same socket, after an orderly stop if it still
+// runs. It returns once the server answers.
 func (s *server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,10 +239,10 @@ func (s *server) Restart(ctx context.Context) error {
 
 // end needs mu.
 func (s *server) end(ctx context.Context, ask syscall.Signal, limit time.Duration) error {
-	if !s.up() {
+	if !s.running() {
 		return nil
 	}
-	if err := s.resume(); err != nil && !errors.Is(err, errEnded) {
+	if err := s.resume(); err != nil && !errors.Is(err, errNotRunning) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -204,7 +250,7 @@ func (s *server) end(ctx context.Context, ask syscall.Signal, limit time.Duratio
 	return s.proc.stop(ctx, ask)
 }
 
-// tail reads the end of a file; what can't be read is said in place of it.
+// tail returns the end of a file, or why it can't be read.
 func tail(path string) string {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -213,7 +259,7 @@ func tail(path string) string {
 	return lastLines(string(content))
 }
 
-// lastLines cuts a text to its last logTail bytes, from a line's start.
+// lastLines shortens a text to its last logTail bytes, from the start of a line.
 func lastLines(text string) string {
 	text = strings.TrimSpace(text)
 	if len(text) <= logTail {

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Servers are a private Redis and a private Postgres in one den, and the programs that run beside them.
+// Servers are a private Redis and a private Postgres in one sandbox, and the programs that run beside them.
 type Servers struct {
 	Redis    *Redis
 	Postgres *Postgres
-	den      *den
+	sandbox  *sandbox
 }
 
-// Start starts both servers and returns once both answer. ctx bounds the start only; Close ends them.
-// ErrNoBinary is in the chain of the error when one of them is not installed.
+// Start starts both servers and returns once both answer. ctx bounds the start only; Close ends them. ErrNoBinary is in
+// the chain of the error when one of them is not installed.
 func Start(ctx context.Context) (*Servers, error) {
-	den, err := openDen()
+	box, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
-	return startIn(ctx, den)
+	return startIn(ctx, box)
 }
 
-func startIn(ctx context.Context, den *den) (*Servers, error) {
-	s := &Servers{den: den}
+func startIn(ctx context.Context, box *sandbox) (*Servers, error) {
+	s := &Servers{sandbox: box}
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() (err error) {
-		if s.Redis, err = startRedisIn(ctx, den, RedisOptions{}); err != nil {
+		if s.Redis, err = startRedisIn(ctx, box, nil); err != nil {
 			return fmt.Errorf("private Redis: %w", err)
 		}
 		return nil
 	})
 	starts.Go(func() (err error) {
-		if s.Postgres, err = startPostgresIn(ctx, den, PostgresOptions{}); err != nil {
+		if s.Postgres, err = startPostgresIn(ctx, box, nil); err != nil {
 			return fmt.Errorf("private Postgres: %w", err)
 		}
 		return nil
@@ -46,13 +46,13 @@ func startIn(ctx context.Context, den *den) (*Servers, error) {
 	return s, nil
 }
 
-// Dir holds everything the servers write.
-func (s *Servers) Dir() string { return s.den.dir }
+// Dir is the directory of everything that the servers write.
+func (s *Servers) Dir() string { return s.sandbox.dir }
 
-// Close ends the servers and whatever Run has started, and removes their files. Calling it twice is harmless.
+// Close ends the servers and the programs that Run has started, and removes their files. Calling it twice is harmless.
 func (s *Servers) Close() error {
 	var errs []error
-	for _, program := range s.den.listPrograms() {
+	for _, program := range s.sandbox.listPrograms() {
 		errs = append(errs, program.Kill())
 	}
 	if s.Redis != nil {
@@ -61,5 +61,5 @@ func (s *Servers) Close() error {
 	if s.Postgres != nil {
 		errs = append(errs, s.Postgres.Close())
 	}
-	return errors.Join(append(errs, s.den.close())...)
+	return errors.Join(append(errs, s.sandbox.close())...)
 }

@@ -15,7 +15,7 @@ import (
 func newServers(t *testing.T) *Servers {
 	t.Helper()
 	s, err := Start(limited(t))
-	must(t, s, err)
+	needServer(t, err)
 	t.Cleanup(func() { check(t, s.Close()) })
 	return s
 }
@@ -35,13 +35,13 @@ func TestTwoPairsOfServersAtOnce(t *testing.T) {
 		}
 		check(t, clientOf(t, s.Redis).Incr(limited(t), "count").Err())
 		conn := connect(t, s.Postgres)
-		sqlExec(t, conn, "create table only_here (n int)") // fails if the other pair's database is the same
+		sqlExec(t, conn, "create table only_here (n int)") // fails if both pairs have one database
 		if got := clientOf(t, s.Redis).Get(limited(t), "count").Val(); got != "1" {
 			t.Errorf("pair %d: got count %s, want 1: the pairs share a Redis", i, got)
 		}
 	}
 	check(t, pairs[0].Close())
-	check(t, clientOf(t, pairs[1].Redis).Ping(limited(t)).Err()) // the other one doesn't notice
+	check(t, clientOf(t, pairs[1].Redis).Ping(limited(t)).Err()) // the other one is not affected
 	awaitNothing(t, pairs[0].Dir())
 }
 
@@ -50,50 +50,48 @@ func TestServersHaveASessionOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	program := run(t, s, Program{Name: "worker", Path: "/bin/sleep", Args: []string{"600"}})
-	pids := map[string]int{"redis": s.Redis.PID(), "postgres": s.Postgres.PID(), "program": program.PID(), "guardian": s.den.guardian.Process.Pid}
+	pids := map[string]int{
+		"redis": s.Redis.PID(), "postgres": s.Postgres.PID(), "program": program.PID(),
+		"supervisor": s.sandbox.supervisor.Process.Pid,
+	}
 	for name, pid := range pids {
-		group, err := syscall.Getpgid(pid)
-		check(t, err)
+		group := must(syscall.Getpgid(pid))(t)
 		if group != pid {
 			t.Errorf("%s: process group %d, want its own, %d", name, group, pid)
 		}
 	}
 }
 
-func TestCloseTidiesUpWithoutItsGuardian(t *testing.T) {
+func TestCloseTidiesUpWithoutItsSupervisor(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
-	check(t, s.den.guardian.Process.Kill())
+	check(t, s.sandbox.supervisor.Process.Kill())
 	check(t, s.Close())
 	awaitNothing(t, s.Dir())
 }
 
-func TestNothingStartsInAClosedDen(t *testing.T) {
+func TestNothingStartsInAClosedSandbox(t *testing.T) {
 	t.Parallel()
-	d, err := openDen()
-	check(t, err)
+	d := must(openSandbox())(t)
 	t.Cleanup(func() { check(t, d.close()) })
-	check(t, os.Remove(filepath.Join(d.dir, "open"))) // the guardian's first act
+	check(t, os.Remove(filepath.Join(d.dir, "open"))) // the supervisor's first act
 	proof := filepath.Join(d.dir, "started")
-	proc, err := d.start(command{name: "late", argv: []string{"/bin/touch", proof}})
-	check(t, err)
+	proc := must(d.start(command{name: "late", argv: []string{"/bin/touch", proof}}))(t)
 	<-proc.exited
 	if _, err := os.Stat(proof); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a command ran after its den was closed: %v", err)
+		t.Errorf("a command ran after its sandbox was closed: %v", err)
 	}
 }
 
 // Not parallel: it changes the environment.
 func TestDirectoryIsShortAndClosedToOthers(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("long", 40)))
-	d, err := openDen()
-	check(t, err)
+	d := must(openSandbox())(t)
 	t.Cleanup(func() { check(t, d.close()) })
 	if got := len(d.dir) + len(longestSocket); got > maxSocketPath {
 		t.Errorf("a socket's path has %d bytes, want at most %d", got, maxSocketPath)
 	}
-	info, err := os.Stat(d.dir)
-	check(t, err)
+	info := must(os.Stat(d.dir))(t)
 	if got := info.Mode().Perm(); got&^0o011 != 0o700 {
 		t.Errorf("%s has mode %o, want 700 or 711", d.dir, got)
 	}
@@ -101,8 +99,7 @@ func TestDirectoryIsShortAndClosedToOthers(t *testing.T) {
 
 func run(t *testing.T, s *Servers, p Program) *RunningProgram {
 	t.Helper()
-	program, err := s.Run(p)
-	check(t, err)
+	program := must(s.Run(p))(t)
 	return program
 }
 
@@ -148,7 +145,8 @@ func TestStopKillsAProgramThatWillNotEnd(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	check(t, err)
 	defer reader.Close()
-	program := run(t, s, Program{Name: "deaf", Path: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"}, Stdout: writer})
+	const script = "trap '' TERM; echo deaf; while :; do sleep 1; done"
+	program := run(t, s, Program{Name: "deaf", Path: "/bin/sh", Args: []string{"-c", script}, Stdout: writer})
 	check(t, writer.Close())
 	if _, err := reader.Read(make([]byte, 5)); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 // deliveries are the parts of a worker that tell others what became of orders.
 func deliveries(stores *Stores, cfg config.Config, reg prometheus.Registerer, log *slog.Logger) (*webhook.Deliverer, *webhook.Pruner) {
 	metrics := webhook.NewMetrics(reg)
-	sender := webhook.NewSender(WebhookPolicy(cfg))
-	return webhook.NewDeliverer(stores.Postgres, sender, metrics, log), webhook.NewPruner(stores.Postgres, metrics, log)
+	deliverer := webhook.NewDeliverer(stores.Postgres, WebhookPolicy(cfg), metrics, log)
+	return deliverer, webhook.NewPruner(stores.Postgres, metrics, log)
 }
 
 // WebhookPolicy is where the settings let events be sent.

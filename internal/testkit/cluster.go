@@ -8,9 +8,9 @@ import (
 	"sluice/internal/config"
 )
 
-// RedisCluster returns a client of the process' shared Redis Cluster of three masters, made as the product makes its own of a
-// REDIS_URL, and closed when the test ends. The cluster runs from the machine's binaries whatever TEST_SERVERS says, and its keys
-// go with it: tests that share it name theirs after themselves.
+// RedisCluster returns a client of the process' shared Redis Cluster of three masters, made as the product makes its
+// own from a REDIS_URL, and closed when the test ends. The cluster runs from the machine's binaries whatever
+// TEST_SERVERS says. Its keys are removed with it, not with the test: tests put their own name into their keys.
 func RedisCluster(t testing.TB) *redis.ClusterClient {
 	t.Helper()
 	return ClusterClient(t, sharedCluster.url(t))
@@ -27,10 +27,6 @@ func ClusterClient(t testing.TB, url string) *redis.ClusterClient {
 	if !ok {
 		t.Fatalf("%s is not the URL of a cluster", url)
 	}
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Errorf("close the Redis Cluster client: %v", err)
-		}
-	})
+	closeAfter(t, client, "the Redis Cluster client")
 	return client
 }

@@ -13,39 +13,39 @@ import (
 )
 
 // containerRedis runs Redis as durable as localservers does.
-func containerRedis(ctx context.Context) (running, error) {
+func containerRedis(ctx context.Context) (runningServer, error) {
 	if err := dockerHealth(ctx); err != nil {
-		return running{}, err
+		return runningServer{}, err
 	}
 	container, err := redis.Run(ctx, envOr("TEST_REDIS_IMAGE", "redis:7.4"), testcontainers.WithCmd(
 		"redis-server", "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"))
 	if err != nil {
-		return running{}, failed(container, err)
+		return runningServer{}, failed(container, err)
 	}
 	url, err := container.ConnectionString(ctx)
 	if err != nil {
-		return running{}, failed(container, err)
+		return runningServer{}, failed(container, err)
 	}
-	return running{url: url, close: func() error { return testcontainers.TerminateContainer(container) }}, nil
+	return runningServer{url: url, close: func() error { return testcontainers.TerminateContainer(container) }}, nil
 }
 
-func containerPostgres(ctx context.Context) (running, error) {
+func containerPostgres(ctx context.Context) (runningServer, error) {
 	if err := dockerHealth(ctx); err != nil {
-		return running{}, err
+		return runningServer{}, err
 	}
 	container, err := postgres.Run(ctx, envOr("TEST_POSTGRES_IMAGE", "postgres:17"), postgres.BasicWaitStrategies(),
 		postgres.WithDatabase("sluice"), postgres.WithUsername("sluice"), postgres.WithPassword("sluice"))
 	if err != nil {
-		return running{}, failed(container, err)
+		return runningServer{}, failed(container, err)
 	}
 	url, err := container.ConnectionString(ctx, "sslmode=disable")
 	if err != nil {
-		return running{}, failed(container, err)
+		return runningServer{}, failed(container, err)
 	}
-	return running{url: url, close: func() error { return testcontainers.TerminateContainer(container) }}, nil
+	return runningServer{url: url, close: func() error { return testcontainers.TerminateContainer(container) }}, nil
 }
 
-// failed ends a container that is of no use.
+// failed ends a container that can't be used.
 func failed(container testcontainers.Container, err error) error {
 	return errors.Join(err, testcontainers.TerminateContainer(container))
 }

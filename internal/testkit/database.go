@@ -23,7 +23,7 @@ var template struct {
 }
 
 // Database returns the URL of a fresh, migrated database on the process' shared Postgres. It is dropped when the test
-// ends, whoever is still connected to it.
+// ends, with any connections to it.
 func Database(t testing.TB) string {
 	t.Helper()
 	admin := sharedPostgres.url(t)
@@ -39,7 +39,7 @@ func Database(t testing.TB) string {
 	return address
 }
 
-// EmptyDatabase is Database without any migration applied, for the tests of migrations.
+// EmptyDatabase is Database without any migration, for the tests of migrations.
 func EmptyDatabase(t testing.TB) string {
 	t.Helper()
 	return createFor(t, sharedPostgres.url(t), "")
@@ -89,7 +89,7 @@ func makeTemplate(admin, name string) error {
 	return db.Migrate(ctx, address)
 }
 
-// dropTemplate leaves nothing behind on a server that isn't ours.
+// dropTemplate leaves nothing behind on a server that is not ours.
 func dropTemplate() error {
 	template.mu.Lock()
 	defer template.mu.Unlock()
@@ -104,8 +104,8 @@ func dropDatabase(admin, name string) error {
 	return execute(admin, "drop database if exists "+name+" with (force)")
 }
 
-// execute takes a connection of its own for each statement: CREATE and DROP DATABASE run outside of transactions, and
-// tests are few enough.
+// execute opens a connection for each statement: CREATE and DROP DATABASE run outside transactions, and tests are few
+// enough.
 func execute(admin, statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()

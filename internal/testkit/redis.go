@@ -12,8 +12,8 @@ import (
 // scanCount is how many keys one SCAN step looks at.
 const scanCount = 1000
 
-// Redis returns a client of the process' shared Redis, closed when the test ends. It never retries by itself, as in
-// production: a test sees what happened.
+// Redis returns a client of the process' shared Redis, closed when the test ends. It never retries, as in production: a
+// test sees what happened.
 func Redis(t testing.TB) *redis.Client {
 	t.Helper()
 	return Client(t, sharedRedis.url(t))
@@ -29,15 +29,11 @@ func Client(t testing.TB, url string) *redis.Client {
 	options.MaxRetries = -1
 	options.ContextTimeoutEnabled = true
 	client := redis.NewClient(options)
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Errorf("close the Redis client: %v", err)
-		}
-	})
+	closeAfter(t, client, "the Redis client")
 	return client
 }
 
-// Prefix returns a key prefix that nobody else uses, for pipeline.Keys. Every key "<prefix>:…" of the shared Redis is
+// Prefix returns a key prefix that no other test uses, for pipeline.Keys. Every key "<prefix>:…" of the shared Redis is
 // removed when the test ends.
 func Prefix(t testing.TB) string {
 	t.Helper()
@@ -67,7 +63,8 @@ func removeKeys(t testing.TB, client *redis.Client, pattern string) {
 	}
 }
 
-// unique keeps apart what several test processes put on one server. It decides no test's behaviour, so it is not seeded.
+// unique keeps the names of several test processes on one server apart. No test's behaviour depends on it, so it is not
+// seeded.
 func unique() string {
 	var name [6]byte
 	_, _ = rand.Read(name[:]) // never fails

@@ -161,9 +161,10 @@ func TestEventually(t *testing.T) {
 	}
 }
 
-// TestPlay is what the tests below run in a process of its own, under another environment. By itself it does nothing.
-func TestPlay(t *testing.T) {
-	switch os.Getenv("TESTKIT_PLAY") {
+// TestRole is what the tests below run in a process of its own, with another environment. Without a role it does
+// nothing.
+func TestRole(t *testing.T) {
+	switch os.Getenv("TESTKIT_ROLE") {
 	case "redis":
 		fmt.Println("redis at", testkit.Redis(t).Options().Addr)
 	case "database":
@@ -173,19 +174,19 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// play runs TestPlay with an environment in which nothing about servers is set but this.
-func play(t *testing.T, role string, env ...string) (output string, exit int) {
+// runRole runs TestRole with an environment in which these are the only settings about servers.
+func runRole(t *testing.T, role string, env ...string) (output string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPlay$", "-test.v")
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRole$", "-test.v")
 	for _, setting := range os.Environ() {
 		name, _, _ := strings.Cut(setting, "=")
 		if name != "CI" && !strings.HasPrefix(name, "TEST_") && !strings.HasPrefix(name, "SLUICE_REQUIRE") {
 			cmd.Env = append(cmd.Env, setting)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, "TESTKIT_PLAY="+role), env...)
+	cmd.Env = append(append(cmd.Env, "TESTKIT_ROLE="+role), env...)
 	out, err := cmd.CombinedOutput()
 	if failed := new(exec.ExitError); err != nil && !errors.As(err, &failed) {
 		t.Fatal(err)
@@ -203,19 +204,21 @@ func TestWhereServersComeFrom(t *testing.T) {
 		exit int
 		want string
 	}{
-		"by URL":                  {"redis", []string{"TEST_REDIS_URL=" + redis.URL()}, 0, "redis at " + socket},
-		"URL demanded":            {"redis", []string{"TEST_SERVERS=url"}, 0, "--- SKIP: TestPlay"},
-		"URL demanded, servers":   {"redis", []string{"TEST_SERVERS=url", "SLUICE_REQUIRE_SERVERS=1"}, 1, "TEST_REDIS_URL is not set"},
-		"URL demanded, CI":        {"redis", []string{"TEST_SERVERS=url", "CI=true"}, 1, "--- FAIL: TestPlay"},
-		"URL demanded, CI off":    {"redis", []string{"TEST_SERVERS=url", "CI=false"}, 0, "--- SKIP: TestPlay"},
+		"by URL":       {"redis", []string{"TEST_REDIS_URL=" + redis.URL()}, 0, "redis at " + socket},
+		"URL demanded": {"redis", []string{"TEST_SERVERS=url"}, 0, "--- SKIP: TestRole"},
+		"URL demanded, servers": {
+			"redis", []string{"TEST_SERVERS=url", "SLUICE_REQUIRE_SERVERS=1"}, 1, "TEST_REDIS_URL is not set",
+		},
+		"URL demanded, CI":        {"redis", []string{"TEST_SERVERS=url", "CI=true"}, 1, "--- FAIL: TestRole"},
+		"URL demanded, CI off":    {"redis", []string{"TEST_SERVERS=url", "CI=false"}, 0, "--- SKIP: TestRole"},
 		"database URL demanded":   {"database", []string{"TEST_SERVERS=url"}, 0, "TEST_DATABASE_URL is not set"},
 		"binary that can't start": {"redis", []string{"SLUICE_REDIS_SERVER=/bin/false"}, 1, "private Redis"},
-		"a source nobody knows":   {"redis", []string{"TEST_SERVERS=cloud"}, 1, "TEST_SERVERS=cloud"},
-		"not a URL":               {"database", []string{"TEST_DATABASE_URL=host=/nowhere"}, 1, "--- FAIL: TestPlay"},
+		"an unknown source":       {"redis", []string{"TEST_SERVERS=cloud"}, 1, "TEST_SERVERS=cloud"},
+		"not a URL":               {"database", []string{"TEST_DATABASE_URL=host=/nowhere"}, 1, "--- FAIL: TestRole"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, exit := play(t, c.role, c.env...)
+			out, exit := runRole(t, c.role, c.env...)
 			if exit != c.exit || !strings.Contains(out, c.want) {
 				t.Errorf("got exit code %d, want %d and %q in:\n%s", exit, c.exit, c.want, out)
 			}
@@ -226,7 +229,7 @@ func TestWhereServersComeFrom(t *testing.T) {
 func TestMainEndsTheServers(t *testing.T) {
 	t.Parallel()
 	testkit.Redis(t) // skips where there is no server
-	out, exit := play(t, "redis", "TEST_SERVERS=local")
+	out, exit := runRole(t, "redis", "TEST_SERVERS=local")
 	_, address, _ := strings.Cut(out, "redis at ")
 	address, _, _ = strings.Cut(address, "\n")
 	if exit != 0 || address == "" {
@@ -237,11 +240,11 @@ func TestMainEndsTheServers(t *testing.T) {
 	}
 }
 
-// A server that isn't ours must not fill up with templates.
+// A server that is not ours must not fill up with templates.
 func TestMainDropsItsTemplate(t *testing.T) {
 	t.Parallel()
 	postgres := testkit.PrivatePostgres(t)
-	out, exit := play(t, "database", "TEST_DATABASE_URL="+postgres.URL())
+	out, exit := runRole(t, "database", "TEST_DATABASE_URL="+postgres.URL())
 	if exit != 0 || !strings.Contains(out, "database at postgres://sluice@/sluice_test_") {
 		t.Fatalf("exit code %d:\n%s", exit, out)
 	}
@@ -252,13 +255,13 @@ func TestMainDropsItsTemplate(t *testing.T) {
 
 func TestMainFailsOnALeftoverGoroutine(t *testing.T) {
 	t.Parallel()
-	out, exit := play(t, "leak")
+	out, exit := runRole(t, "leak")
 	if exit != 1 || !strings.Contains(out, "found unexpected goroutines") {
 		t.Errorf("exit code %d:\n%s", exit, out)
 	}
 }
 
-// The product's own client of the shared cluster reaches every node; a cluster of the test's own is another.
+// The product's own client of the shared cluster reaches every node; a private cluster is a different one.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	shared, private := testkit.RedisCluster(t), testkit.PrivateCluster(t, "maxmemory 5mb")

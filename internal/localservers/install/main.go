@@ -1,7 +1,7 @@
-// Command install makes sure that this machine has the binaries of Redis (or Valkey) and Postgres, as `make setup` does.
-// It prints nothing and is done at once where they are there already.
+// Command install makes sure that this machine has the binaries of Redis (or Valkey) and Postgres, as `make setup`
+// does. Where they exist it prints nothing and returns at once.
 //
-// Exit codes: 0 they are there, 1 they are not and the message says what to do.
+// Exit codes: 0 they exist, 1 they do not and the message says what to do.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	// An interrupted installation must still tidy up: see install-apt.sh.
+	// An interrupted installation must still clean up: see install-apt.sh.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := localservers.Install(ctx, os.Stdout)
 	stop()

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Limits of every connection to Redis. Each call has its own, shorter deadline; these are for a server that hangs.
+const (
+	redisDialTimeout  = 2 * time.Second
+	redisWriteTimeout = 2 * time.Second
+	redisReadTimeout  = 3 * time.Second
+	redisPoolTimeout  = time.Second // waiting for a free connection
+	redisPoolSize     = 32          // one process' commands at once; batching leaves most idle
+)
+
+var errRedisForm = errors.New("not a URL of the form redis://host:port/db, rediss://…, unix:///path?db=0, " +
+	"redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port")
+
+// RedisOptions parses REDIS_URL. Its error never repeats the text, which may contain a password.
+func RedisOptions(text string) (*redis.UniversalOptions, error) {
+	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
+	if !ok {
+		return nil, errRedisForm
+	}
+	base, form, _ := strings.Cut(scheme, "+")
+	if form == "" {
+		return singleOptions(text)
+	}
+	if base != "redis" && base != "rediss" || form != "sentinel" && form != "cluster" {
+		return nil, errRedisForm
+	}
+	return manyOptions(base, form, rest)
+}
+
+func singleOptions(text string) (*redis.UniversalOptions, error) {
+	one, err := redis.ParseURL(strings.TrimSpace(text))
+	if err != nil {
+		return nil, errRedisForm
+	}
+	return limited(one, one.Addr), nil
+}
+
+// manyOptions parses a list of hosts; the rest of the URL is that of a single server.
+func manyOptions(base, form, rest string) (*redis.UniversalOptions, error) {
+	authority, path, _ := strings.Cut(rest, "/")
+	userinfo, hosts := "", authority
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		userinfo, hosts = authority[:at+1], authority[at+1:]
+	}
+	addrs := strings.Split(hosts, ",")
+	path, query, _ := strings.Cut(path, "?")
+	first, err := redis.ParseURL(base + "://" + userinfo + addrs[0] + "/?" + query)
+	if err != nil || addrs[0] == "" {
+		return nil, errRedisForm
+	}
+	opts := limited(first, addrs...)
+	if form == "cluster" {
+		opts.IsClusterMode = true
+		return opts, nil
+	}
+	if opts.MasterName, err = url.PathUnescape(path); err != nil || path == "" {
+		return nil, errRedisForm
+	}
+	return opts, nil
+}
+
+// limited returns the options of the servers at addrs, with a URL's credentials and the limits of every client. We
+// retry ourselves: a script is repeated with the same order ids, and a blocking read never, because its lost reply has
+// already moved entries to us.
+func limited(u *redis.Options, addrs ...string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: addrs, DB: u.DB, Username: u.Username, Password: u.Password, TLSConfig: u.TLSConfig,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout,
+		WriteTimeout: redisWriteTimeout, PoolSize: redisPoolSize, PoolTimeout: redisPoolTimeout,
+		ContextTimeoutEnabled: true,
+	}
+}

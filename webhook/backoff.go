@@ -1,0 +1,26 @@
+package webhook
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+const (
+	backoffMin = time.Second // after the first failure …
+	backoffMax = time.Hour   // … doubled each time, up to this
+	// FailingLimit is how long an endpoint may fail, counted from the first failure in a row, before it is disabled.
+	FailingLimit = 24 * time.Hour
+)
+
+// retryBackoff is the wait after so many failures in a row, the last one included: it doubles each time, and varies at
+// random by half, so that endpoints which failed together are not retried together.
+func retryBackoff(failures int) time.Duration {
+	growing := backoff.NewExponentialBackOff()
+	growing.InitialInterval = backoffMax
+	if doublings := max(failures, 1) - 1; doublings < 12 { // 2^12 s is above an hour
+		growing.InitialInterval = min(backoffMin<<doublings, backoffMax)
+	}
+	growing.MaxInterval = backoffMax
+	return min(growing.NextBackOff(), backoffMax)
+}

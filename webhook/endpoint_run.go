@@ -1,0 +1,131 @@
+package webhook
+
+import (
+	"context"
+	"time"
+)
+
+// endpointRun delivers to one claimed endpoint: event after event, until there are no more, one fails, or the claim is
+// lost. It belongs to one goroutine.
+type endpointRun struct {
+	*Deliverer
+	claim     Claim
+	cursor    int64     // delivered or skipped, as far as this process knows
+	delivered bool      // whether anything was delivered since the last save
+	savedAt   time.Time // when the lease was last extended, or before
+}
+
+// run delivers all pending events.
+func (r *endpointRun) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		events, err := r.next(ctx)
+		if err != nil {
+			r.logFailure(ctx, "events can't be read", err)
+			break
+		}
+		for i := range events {
+			if !r.process(ctx, &events[i]) {
+				return
+			}
+		}
+		if len(events) < pageEvents {
+			break // later events are found by the next poll
+		}
+		if !r.save(ctx, r.lease) {
+			return
+		}
+	}
+	r.save(ctx, 0)
+}
+
+func (r *endpointRun) next(ctx context.Context) (events []Event, err error) {
+	err = r.call(ctx, func(ctx context.Context) (err error) {
+		events, err = r.store.NextEvents(ctx, r.cursor, r.claim.Types, pageEvents)
+		return err
+	})
+	return events, err
+}
+
+// process delivers an event, if the endpoint wants it. It returns false when this run is over.
+func (r *endpointRun) process(ctx context.Context, e *Event) bool {
+	if e.Data == nil {
+		r.cursor = e.Position
+		return true
+	}
+	if time.Since(r.savedAt) >= saveEvery && !r.save(ctx, r.lease) {
+		return false
+	}
+	if ctx.Err() != nil {
+		r.save(ctx, 0)
+		return false
+	}
+	result := r.send(ctx, e)
+	if result.Outcome == Failed && ctx.Err() != nil { // cut off by our own stop, which says nothing about the receiver
+		r.save(ctx, 0)
+		return false
+	}
+	r.metrics.delivered(r.claim.ID, result)
+	if result.Outcome != Delivered {
+		r.fail(ctx, e, result)
+		return false
+	}
+	r.cursor, r.delivered, r.claim.Attempts = e.Position, true, 0
+	return true
+}
+
+// send gives a delivery in flight time to finish when the process is asked to stop.
+func (r *endpointRun) send(ctx context.Context, e *Event) Result {
+	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	stop := context.AfterFunc(ctx, func() {
+		sleep(sending, stopGrace)
+		cut()
+	})
+	defer stop()
+	return r.sender.send(sending, &r.claim.Endpoint, e)
+}
+
+// save stores progress, and extends the claim or gives it up. It returns false when this run is over. What could not be
+// saved is delivered again after the next claim of the endpoint.
+func (r *endpointRun) save(ctx context.Context, lease time.Duration) bool {
+	savedAt, kept := time.Now(), false
+	err := r.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
+		kept, err = r.store.Advance(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered, Lease: lease})
+		return err
+	})
+	if err != nil {
+		r.logFailure(ctx, "progress can't be saved, so deliveries will be repeated", err)
+		return false
+	}
+	r.savedAt, r.delivered = savedAt, false
+	return kept
+}
+
+func (r *endpointRun) fail(ctx context.Context, e *Event, result Result) {
+	failures := r.claim.Attempts + 1
+	f := Failure{
+		Error: result.Error, Gone: result.Outcome == Gone, Attempts: failures,
+		Backoff: max(r.backoff(failures), result.RetryAfter),
+	}
+	disabled := ""
+	err := r.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
+		disabled, err = r.store.Fail(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered}, f)
+		return err
+	})
+	switch {
+	case err != nil:
+		r.logFailure(ctx, "a failed delivery can't be recorded", err)
+	case disabled != "":
+		r.log.Error("an endpoint is disabled; sluice endpoint enable resumes it where it stopped",
+			"endpoint", r.claim.ID, "reason", disabled, "event", e.ID)
+	default:
+		r.log.Warn("a delivery failed and will be repeated", "endpoint", r.claim.ID, "event", e.ID, "type", e.Type,
+			"attempt", failures, "next_in", f.Backoff, "error", result.Error)
+	}
+}
+
+func (r *endpointRun) logFailure(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		r.log.Warn(what, "endpoint", r.claim.ID, "error", err)
+	}
+}
