@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 )
 
 const indent = "  "

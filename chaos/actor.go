@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/internal/faultnet"
 	"sluice/internal/localservers"
 )
@@ -24,10 +24,10 @@ type actor struct {
 	environ []string
 	servers *localservers.Servers
 	front   *faultnet.Proxy // between buyers and an API; nil for a worker
-	hear    func(crew.Line)
+	hear    func(programs.Line)
 
 	mu      sync.Mutex // protects the rest
-	member  *crew.Member
+	member  *programs.Process
 	ready   chan struct{} // closed while the process is ready
 	doomed  bool          // we killed the process, or are about to
 	held    chan struct{} // closed when the next process may start; nil when it may
@@ -39,7 +39,7 @@ type actor struct {
 func (a *actor) play(ctx context.Context) error {
 	for ctx.Err() == nil {
 		a.awaitPermission(ctx)
-		m, err := crew.Launch(a.servers, a.name, a.command, a.environ, a.hear)
+		m, err := programs.Launch(a.servers, a.name, a.command, a.environ, a.hear)
 		if err != nil {
 			return err // servers that are closed, or a machine out of processes
 		}
@@ -53,7 +53,7 @@ func (a *actor) play(ctx context.Context) error {
 }
 
 // perform lasts as long as the process does. An error says that it never got ready.
-func (a *actor) perform(ctx context.Context, m *crew.Member) error {
+func (a *actor) perform(ctx context.Context, m *programs.Process) error {
 	starting, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	if err := m.Await(starting); err != nil {
@@ -87,7 +87,7 @@ func (a *actor) awaitPermission(ctx context.Context) {
 	}
 }
 
-func (a *actor) enter(m *crew.Member) {
+func (a *actor) enter(m *programs.Process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.member, a.doomed = m, false
@@ -111,7 +111,7 @@ func (a *actor) exit() {
 }
 
 // note keeps the end of a process that nobody killed: no fault may cause that once it is ready.
-func (a *actor) note(m *crew.Member) {
+func (a *actor) note(m *programs.Process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.doomed {
@@ -126,7 +126,7 @@ func (a *actor) lastDeath() time.Time {
 }
 
 // running returns the process once it is ready, waiting for it as long as the context allows.
-func (a *actor) running(ctx context.Context) (*crew.Member, error) {
+func (a *actor) running(ctx context.Context) (*programs.Process, error) {
 	for {
 		a.mu.Lock()
 		m, ready := a.member, a.ready

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/db"
 	"sluice/internal/config"
 	"sluice/internal/faultnet"
@@ -178,14 +178,14 @@ func (c *cast) actor(name string) *actor {
 }
 
 // hear keeps what the processes complain about.
-func (c *cast) hear(line crew.Line) {
+func (c *cast) hear(line programs.Line) {
 	if !line.Serious() || strings.HasPrefix(line.Message, "AUTH_MODE=dev") {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.warnings[line.Member[:min(3, len(line.Member))]+"…: "+line.Message]++
-	c.lines = append(c.lines, line.Time.Format("15:04:05.000 ")+line.Member+": "+line.Text())
+	c.warnings[line.Process[:min(3, len(line.Process))]+"…: "+line.Message]++
+	c.lines = append(c.lines, line.Time.Format("15:04:05.000 ")+line.Process+": "+line.Text())
 	c.lines = c.lines[max(0, len(c.lines)-keptLines):]
 }
 

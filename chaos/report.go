@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/internal/faultnet"
 	"sluice/internal/testkit"
 )
@@ -46,8 +46,8 @@ type run struct {
 	scenario *scenario
 	killed   point // the zero point: nobody was
 	buyers   *faultnet.Proxy
-	victim   *crew.Member
-	members  []*crew.Member // everybody, the victim included
+	victim   *programs.Process
+	members  []*programs.Process // everybody, the victim included
 
 	mu    sync.Mutex // protects lines
 	lines []string   // warnings of all processes
@@ -178,9 +178,9 @@ func (r *run) linger(w *watcher) {
 }
 
 // launch starts a process. It ends with its test at the latest.
-func (r *run) launch(name, program string, settings []string) *crew.Member {
+func (r *run) launch(name, program string, settings []string) *programs.Process {
 	r.Helper()
-	m, err := crew.LaunchFile(r.servers, name, filepath.Join(r.programs, program), nil, settings, r.hear)
+	m, err := programs.LaunchFile(r.servers, name, filepath.Join(r.programs, program), nil, settings, r.hear)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -190,10 +190,10 @@ func (r *run) launch(name, program string, settings []string) *crew.Member {
 }
 
 // takeOver starts processes without any fault, and returns when they are ready.
-func (r *run) takeOver(programs ...string) []*crew.Member {
+func (r *run) takeOver(names ...string) []*programs.Process {
 	r.Helper()
-	var members []*crew.Member
-	for _, program := range programs {
+	var members []*programs.Process
+	for _, program := range names {
 		members = append(members, r.launch("heir", program, r.settings(r.redisURL, r.databaseURL)))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
@@ -212,13 +212,13 @@ func (r *run) eventually(what string, holds func() bool) {
 	testkit.Eventually(r.T, patience, what, holds)
 }
 
-func (r *run) hear(line crew.Line) {
+func (r *run) hear(line programs.Line) {
 	if !line.Serious() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines = append(r.lines, line.Time.Format("15:04:05.000 ")+line.Member+": "+line.Text())
+	r.lines = append(r.lines, line.Time.Format("15:04:05.000 ")+line.Process+": "+line.Text())
 }
 
 // tell shows what the processes complained about, when something is wrong.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 )

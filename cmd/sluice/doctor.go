@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/config"
 )
 

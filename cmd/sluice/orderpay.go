@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/process"
 	"sluice/internal/view"
 	"sluice/pipeline"

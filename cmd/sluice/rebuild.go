@@ -1,7 +1,7 @@
 package main
 
 import (
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/process"
 	"sluice/pipeline"
 )

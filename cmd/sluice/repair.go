@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/process"
 	"sluice/internal/view"
 	"sluice/pipeline"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/pipeline"
 )
 
@@ -100,7 +100,7 @@ func (s *show) awaitSold(ctx context.Context, units int) error {
 }
 
 // freeze stops a worker and returns the orders in its hands.
-func (s *show) freeze(ctx context.Context, victim *crew.Member) ([]string, error) {
+func (s *show) freeze(ctx context.Context, victim *programs.Process) ([]string, error) {
 	if err := victim.Pause(); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (s *show) freeze(ctx context.Context, victim *crew.Member) ([]string, error
 }
 
 // held lists the stream entries that are pending for a worker.
-func (s *show) held(ctx context.Context, m *crew.Member) ([]redis.XPendingExt, error) {
+func (s *show) held(ctx context.Context, m *programs.Process) ([]redis.XPendingExt, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	return s.redis.XPendingExt(ctx, &redis.XPendingExtArgs{
@@ -158,7 +158,7 @@ func (s *show) inHand() []string {
 }
 
 // kill ends the stopped worker and waits until everything it held is in Postgres, whoever brings it there.
-func (s *show) kill(ctx context.Context, victim *crew.Member) error {
+func (s *show) kill(ctx context.Context, victim *programs.Process) error {
 	a := s.accident
 	if err := victim.Kill(); err != nil {
 		return err

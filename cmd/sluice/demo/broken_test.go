@@ -11,14 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
 
 // The show starts its API and workers as this binary again.
 func TestMain(m *testing.M) {
-	if code, served := crew.Serve(os.Args[1:]); served {
+	if code, served := programs.Serve(os.Args[1:]); served {
 		os.Exit(code)
 	}
 	testkit.Main(m)

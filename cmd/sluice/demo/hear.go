@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"sluice/cmd/sluice/crew"
-	"sluice/cmd/sluice/table"
+	"sluice/internal/programs"
+	"sluice/internal/table"
 )
 
 // How package pipeline logs that a worker takes over from a dead one.
@@ -26,16 +26,16 @@ type takenOver struct {
 }
 
 // hear notes what the members say that belongs to the story.
-func (s *show) hear(line crew.Line) {
+func (s *show) hear(line programs.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if line.Message == messageTaken && line.Field("reason") == reasonDead {
 		var orders int
 		_, _ = fmt.Sscan(line.Field("events"), &orders) // 0 then fails the check
-		s.taken = append(s.taken, takenOver{line.Member, orders, line.Time})
+		s.taken = append(s.taken, takenOver{line.Process, orders, line.Time})
 	}
 	if line.Serious() && !strings.HasPrefix(line.Message, "AUTH_MODE=dev") {
-		s.serious = append(s.serious, table.Printable(line.Member+": "+line.Text()))
+		s.serious = append(s.serious, table.Printable(line.Process+": "+line.Text()))
 		s.serious = s.serious[max(0, len(s.serious)-keptSerious):]
 	}
 }

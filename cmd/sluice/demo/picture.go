@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/db"
 	"sluice/internal/process"
 	"sluice/pipeline"
@@ -37,7 +37,7 @@ type show struct {
 	voice   *voice
 	history *history
 
-	crew      *crew.Crew
+	crew      *programs.Stack
 	redis     redis.UniversalClient
 	store     *db.Store
 	ledger    *ledger
@@ -70,8 +70,8 @@ func (s *show) open(ctx context.Context) (err error) {
 		"programs": fmt.Sprintf("Starting the API and %d workers, each a process of its own", workers),
 	}
 	secret := newSecret()
-	s.crew, err = crew.Start(ctx, crew.Options{
-		Workers: workers, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(environ(), "PAYMENT_WEBHOOK_SECRET="+secret), Hear: s.hear,
+	s.crew, err = programs.Start(ctx, programs.Options{
+		Workers: workers, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(environ(), "PAYMENT_WEBHOOK_SECRET="+secret), OnLine: s.hear,
 	}, func(step string) {
 		if text := steps[step]; text != "" {
 			s.voice.chapterf("%s", text)

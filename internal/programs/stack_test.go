@@ -1,4 +1,4 @@
-package crew_test
+package programs_test
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 	"sluice/internal/testkit"
 )
 
-// A crew starts its members as this binary again.
+// A stack starts its processes as this binary again.
 func TestMain(m *testing.M) {
-	if code, served := crew.Serve(os.Args[1:]); served {
+	if code, served := programs.Serve(os.Args[1:]); served {
 		os.Exit(code)
 	}
 	testkit.Main(m)
@@ -24,33 +24,33 @@ func TestMain(m *testing.M) {
 
 const startLimit = 3 * time.Minute
 
-func options(environ ...string) crew.Options {
-	return crew.Options{Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(os.Environ(), environ...)}
+func options(environ ...string) programs.Options {
+	return programs.Options{Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(os.Environ(), environ...)}
 }
 
-func TestCrewServesAndStops(t *testing.T) {
+func TestStackServesAndStops(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	// Settings of another installation must not reach the members.
+	// Settings of another installation must not reach the processes.
 	o := options("REDIS_URL=redis://127.0.0.1:1", "DATABASE_URL=postgres://127.0.0.1:1/x", "ADMIN_ADDR=127.0.0.1:1", "LOG_FORMAT=text")
 	var mu sync.Mutex
 	heard := map[string]int{}
-	o.Hear = func(line crew.Line) {
+	o.OnLine = func(line programs.Line) {
 		mu.Lock()
 		defer mu.Unlock()
-		heard[line.Member]++
+		heard[line.Process]++
 	}
 	var steps []string
-	c, err := crew.Start(ctx, o, func(step string) { steps = append(steps, step) })
+	s, err := programs.Start(ctx, o, func(step string) { steps = append(steps, step) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := c.Servers.Dir()
+	dir := s.Servers.Dir()
 	if got := strings.Join(steps, " "); got != "servers schema programs" {
 		t.Errorf("got the steps %q", got)
 	}
-	for _, address := range []string{c.API.URL() + "/readyz", c.API.AdminURL() + "/metrics", c.Workers[0].AdminURL() + "/readyz"} {
+	for _, address := range []string{s.API.URL() + "/readyz", s.API.AdminURL() + "/metrics", s.Workers[0].AdminURL() + "/readyz"} {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -64,17 +64,17 @@ func TestCrewServesAndStops(t *testing.T) {
 			t.Errorf("%s: got %d, want 200", address, response.StatusCode)
 		}
 	}
-	if a, b := c.Workers[0].Consumer(), c.Workers[1].Consumer(); a == "" || a == b || c.API.Consumer() != "" {
+	if a, b := s.Workers[0].Consumer(), s.Workers[1].Consumer(); a == "" || a == b || s.API.Consumer() != "" {
 		t.Errorf("got the consumers %q and %q, want two names", a, b)
 	}
-	if err := c.Stop(ctx); err != nil {
+	if err := s.Stop(ctx); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	for _, m := range append(c.Workers, c.API) {
+	for _, p := range append(s.Workers, s.API) {
 		select {
-		case <-m.Exited():
+		case <-p.Exited():
 		default:
-			t.Errorf("%s still runs", m.Name)
+			t.Errorf("%s still runs", p.Name)
 		}
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
@@ -89,17 +89,17 @@ func TestCrewServesAndStops(t *testing.T) {
 	}
 }
 
-// A member that can't start is told with its own words, and what had been started is gone.
-func TestCrewThatCannotStartLeavesNothing(t *testing.T) {
+// A process that can't start is reported in its own words, and what had been started is gone.
+func TestStackThatCannotStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	for name, test := range map[string]struct {
-		options crew.Options
+		options programs.Options
 		says    string
 	}{
 		"a wrong setting": {options("LOCK_TTL=1s"), "LOCK_TTL"},
-		"a wrong address": {func() crew.Options {
+		"a wrong address": {func() programs.Options {
 			o := options()
 			o.HTTPAddr = "203.0.113.1:80" // TEST-NET-3: no machine has it
 			return o
@@ -107,7 +107,7 @@ func TestCrewThatCannotStartLeavesNothing(t *testing.T) {
 	} {
 		mark := "SLUICE_TEST_MARK=" + t.Name() + name
 		test.options.Environ = append(test.options.Environ, mark)
-		_, err := crew.Start(ctx, test.options, func(string) {})
+		_, err := programs.Start(ctx, test.options, func(string) {})
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got %v, want it to say %q", name, err, test.says)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 )
 
 func TestColumnsAreAligned(t *testing.T) {

@@ -1,4 +1,4 @@
-package crew
+package programs
 
 import (
 	"bytes"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Line is one line that a member of the crew wrote: a log record, or any other text (a crash), which has no Level.
+// Line is one line that a process wrote: a log record, or any other text (a crash), which has no Level.
 type Line struct {
-	Member  string // who wrote it: api, worker-1, …
+	Process string // that wrote it: api, worker-1, …
 	Time    time.Time
 	Level   string // DEBUG, INFO, WARN, ERROR
 	Message string
@@ -39,7 +39,7 @@ func (l *Line) Text() string {
 	b.WriteString(l.Message)
 	for _, f := range l.Fields {
 		if f.Name == "program" || f.Name == "worker" {
-			continue // the member's name says it
+			continue // the process's name says it
 		}
 		value := f.Value
 		if strings.ContainsAny(value, " \"") {
@@ -51,8 +51,8 @@ func (l *Line) Text() string {
 }
 
 // parseLine reads what slog's JSON handler writes; anything else is taken as it stands.
-func parseLine(member string, raw []byte) Line {
-	line := Line{Member: member, Time: time.Now()}
+func parseLine(process string, raw []byte) Line {
+	line := Line{Process: process, Time: time.Now()}
 	fields, err := flatObject(raw)
 	if err != nil {
 		line.Message = string(raw)
