@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/programs"
 	"sluice/internal/faultnet"
+	"sluice/internal/programs"
 	"sluice/internal/testkit"
 )
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"sluice/chaos"
+	"sluice/internal/buyers"
 )
 
 const (
@@ -194,7 +195,7 @@ func summary(r *chaos.Report) string {
 		return fmt.Sprintf("nothing wrong with %d orders", r.Accepts)
 	}
 	var parts []string
-	for _, v := range chaos.Verdicts {
+	for _, v := range buyers.Verdicts {
 		if n := r.Counts[v]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", v, n))
 		}

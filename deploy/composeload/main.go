@@ -47,8 +47,8 @@ func run(ctx context.Context, args []string) error {
 	}
 
 	began := time.Now()
-	answers, err := c.order(ctx)
+	history, err := c.order(ctx)
 	fmt.Fprintf(os.Stdout, "%d requests of %d buyers in %.1f s (seed %d): %s\n",
-		c.requests, c.buyers, time.Since(began).Seconds(), c.seed, answers)
-	return errors.Join(err, answers.check(), answers.write(accepted))
+		c.requests, c.buyers, time.Since(began).Seconds(), c.seed, summary(history))
+	return errors.Join(err, check(history), write(history, accepted))
 }
