@@ -22,7 +22,7 @@ type api struct {
 	full, quick http.Handler
 }
 
-func newAPI(ctx context.Context, s *Site) (*api, error) {
+func newAPI(ctx context.Context, s *testbed) (*api, error) {
 	features, err := pipeline.Probe(ctx, s.rdb)
 	if err != nil {
 		return nil, err

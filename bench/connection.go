@@ -26,24 +26,24 @@ type connection struct {
 	micros   []uint32
 }
 
-func newConnection(conn net.Conn, f *Flood, index uint64) *connection {
+func newConnection(conn net.Conn, f *load, index uint64) *connection {
 	c := &connection{
 		conn: conn, reader: bufio.NewReader(conn),
 		seed: f.Seed, buyer: f.First + index, step: uint64(f.Connections),
 		micros: make([]uint32, 0, 1<<14),
 	}
 	c.request = orderRequest(f)
-	c.ids = placesOf(c.request, []byte(anybody))
+	c.ids = placesOf(c.request, []byte(placeholderID))
 	return c
 }
 
 // orderRequest is an order of anybody.
-func orderRequest(f *Flood) []byte {
+func orderRequest(f *load) []byte {
 	const body = `{"quantity":1}`
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\nX-User-Id: %s\r\n", f.Path, f.Addr, anybody)
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\nX-User-Id: %s\r\n", f.Path, f.Addr, placeholderID)
 	if f.Keys {
-		fmt.Fprintf(&b, "Idempotency-Key: order-%s\r\n", anybody)
+		fmt.Fprintf(&b, "Idempotency-Key: order-%s\r\n", placeholderID)
 	}
 	fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	return b.Bytes()
@@ -81,7 +81,7 @@ func (c *connection) note(took time.Duration) {
 	c.micros = append(c.micros, uint32(min(took.Microseconds(), math.MaxUint32)))
 }
 
-// readAnswer reads an answer of a length that is told beforehand, and returns its status.
+// readAnswer reads an answer of a length that is known beforehand, and returns its status.
 func readAnswer(r *bufio.Reader) (int, error) {
 	status, err := readStatus(r)
 	if err != nil {

@@ -58,11 +58,11 @@ func (p *printer) options(o *Options) {
 		indent, "Run", o.Rounds, o.Seconds, o.Rows, o.Batch, o.Keys, o.Seed)
 }
 
-// worthTelling is how many busy cores of others spoil the numbers.
-const worthTelling = 0.1
+// worthReporting is how many busy cores of others spoil the numbers.
+const worthReporting = 0.1
 
 func (p *printer) disturbance(r *Report) {
-	if cores := r.disturbance(); cores >= worthTelling {
+	if cores := r.disturbance(); cores >= worthReporting {
 		p.line("Other programs kept %.1f of the %d cores busy during the run: rates are too low and their ratios blurred;",
 			cores, r.Machine.Cores)
 		p.line("what holds are CPU times and the ratios by CPU time.")
@@ -99,15 +99,15 @@ func (p *printer) result(r *Result) {
 	p.line("%s", r.Title)
 	headers, shown := []string{""}, []column{}
 	for _, c := range columns(r.Unit) {
-		if anybodyTells(r.Contestants, c) {
+		if hasValues(r.Candidates, c) {
 			headers, shown = append(headers, c.header), append(shown, c)
 		}
 	}
 	t := table.New(headers...)
-	for i := range r.Contestants {
-		cells := []any{r.Contestants[i].Name}
+	for i := range r.Candidates {
+		cells := []any{r.Candidates[i].Name}
 		for _, c := range shown {
-			cells = append(cells, number(c.tell(&r.Contestants[i]), c.digits))
+			cells = append(cells, number(c.tell(&r.Candidates[i]), c.digits))
 		}
 		t.Row(cells...)
 	}
@@ -121,14 +121,14 @@ func (p *printer) result(r *Result) {
 	for _, note := range r.Notes {
 		p.line("%s%s", indent, note)
 	}
-	for _, s := range r.Contestants {
+	for _, s := range r.Candidates {
 		p.line("%slimit of %s: %s", indent, s.Name, s.Limit)
 	}
 }
 
 func framed(s Spread) string { return fmt.Sprintf("(%.2f to %.2f)", s.Lowest, s.Highest) }
 
-func anybodyTells(all []Standing, c column) bool {
+func hasValues(all []Standing, c column) bool {
 	for i := range all {
 		if math.Abs(c.tell(&all[i])) >= 0.5*math.Pow10(-c.digits) {
 			return true

@@ -47,7 +47,7 @@ func (u Usage) others() time.Duration {
 }
 
 // usage looks at every process of the benchmark. Without /proc it finds nothing, and the report has no CPU columns.
-func (s *Site) usage() (Usage, error) {
+func (s *testbed) usage() (Usage, error) {
 	if !hasProc() {
 		return Usage{}, nil
 	}

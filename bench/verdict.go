@@ -12,7 +12,7 @@ const (
 	machineFull = 0.92
 )
 
-// verdict says in words what kept a contestant from being faster. Redis works on one thread; for everybody else only the
+// verdict says in words what kept a candidate from being faster. Redis works on one thread; for everybody else only the
 // whole machine is a limit. What nobody's CPU explains is waiting.
 func verdict(w Work, cores int) string {
 	if w.CPU == (Usage{}) || w.Took <= 0 {

@@ -21,13 +21,13 @@ const (
 	pingEvery = 2 * time.Millisecond
 )
 
-// handOvers measures one lock that all want all the time: for how long it is nobody's, between two holders. Once each frees it at
+// contention measures one lock that all want all the time: for how long it is nobody's, between two holders. Once each frees it at
 // once, so that the cores are what there is too little of; and once each works with it for a moment.
 //
 // The lock is free from the instant at which the unlock was on the server, as near as a client can tell: half way through the call.
-// The aim of 1.5 round trips counts from there: a message to the next one and his claim. The time from the call of unlock is told
+// The aim of 1.5 round trips counts from there: a message to the next one and its claim. The time from the call of unlock is reported
 // besides, which is no guess, and half a round trip longer.
-func (d *duel) handOvers(ctx context.Context) (results []Result, err error) {
+func (d *lockBench) contention(ctx context.Context) (results []Result, err error) {
 	for _, held := range []time.Duration{0, heldFor} {
 		r, err := d.contend(ctx, held)
 		if err != nil {
@@ -38,20 +38,20 @@ func (d *duel) handOvers(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
-func (d *duel) contend(ctx context.Context, held time.Duration) (Result, error) {
-	c := contest{
+func (d *lockBench) contend(ctx context.Context, held time.Duration) (Result, error) {
+	c := comparison{
 		name: "locks-contended-" + held.String(), unit: "hand-overs", profiled: 1,
 		title: fmt.Sprintf("One lock that %d want and each holds for %s; latency from unlock on the server to the next one's lock", waiters, held),
 	}
-	seen := make([]rounds, len(d.rivals))
-	for i, r := range d.rivals {
-		c.contestants = append(c.contestants, contestant{name: r.name, run: func(ctx context.Context) (Work, error) {
+	seen := make([]rounds, len(d.lockers))
+	for i, r := range d.lockers {
+		c.candidates = append(c.candidates, candidate{name: r.name, run: func(ctx context.Context) (Work, error) {
 			work, round, err := d.contended(ctx, r, held)
 			seen[i].add(round)
 			return work, err
 		}})
 	}
-	r, err := c.hold(ctx, d.site)
+	r, err := c.run(ctx, d.testbed)
 	if err != nil {
 		return Result{}, err
 	}
@@ -66,17 +66,17 @@ func (d *duel) contend(ctx context.Context, held time.Duration) (Result, error) 
 	r.Notes = append(r.Notes, fmt.Sprintf("a round trip is a PING beside, p50, of whoever has the quickest: %.0f µs", trip))
 	for i, rounds := range seen {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s: hand-over p50 %.1f round trips, %.1f from the call of unlock (PING beside it %.0f µs); wait p99/p50 %.2f",
-			d.rivals[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
+			d.lockers[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
 	}
 	for i := 1; i <= 2; i++ {
-		r.reach(d.rivals[i].name+", hand-over p50 in round trips", spreadOf(seen[i].freed).Median/trip, handOverTrips, false)
+		r.reach(d.lockers[i].name+", hand-over p50 in round trips", spreadOf(seen[i].freed).Median/trip, handOverTrips, false)
 		r.reach("the same from the call of unlock", spreadOf(seen[i].called).Median/trip, handOverTrips+0.5, false)
 	}
 	r.reach("fair wait p99/p50", spreadOf(seen[2].waits).Median, 1.1, false)
 	return r, nil
 }
 
-// rounds is what a contestant's rounds had.
+// rounds is what a candidate's rounds had.
 type rounds struct{ ping, freed, called, waits []float64 }
 
 func (r *rounds) add(more round) {
@@ -98,7 +98,7 @@ type round struct{ ping, freed, called, waits float64 }
 // turn is one hold of the lock: since when, when its unlock was called, and when it was freed.
 type turn struct{ asked, got, called, freed time.Time }
 
-func (d *duel) contended(ctx context.Context, r rival, held time.Duration) (Work, round, error) {
+func (d *lockBench) contended(ctx context.Context, r locker, held time.Duration) (Work, round, error) {
 	var mu sync.Mutex // protects turns
 	var turns []turn
 	stop := d.pingBeside(ctx)
@@ -145,7 +145,7 @@ func gaps(turns []turn, from func(turn) time.Time) []uint32 {
 }
 
 // pingBeside measures round trips until it is stopped, and then returns their p50 in µs.
-func (d *duel) pingBeside(ctx context.Context) (stop func() float64) {
+func (d *lockBench) pingBeside(ctx context.Context) (stop func() float64) {
 	ctx, cancel := context.WithCancel(ctx)
 	var took []uint32
 	var running sync.WaitGroup

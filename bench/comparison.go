@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Work is what one contestant did in one round.
+// Work is what one candidate did in one round.
 type Work struct {
 	Count   int64         // orders, answers or rows
 	Took    time.Duration // for all of them
@@ -28,60 +28,60 @@ func (w Work) perUnit(cpu time.Duration) float64 {
 // share is CPU time as a part of one core.
 func (w Work) share(cpu time.Duration) float64 { return cpu.Seconds() / w.Took.Seconds() }
 
-// contestant is one thing that is measured. Only run is on the clock; check may add to what run found.
-type contestant struct {
+// candidate is one thing that is measured. Only run is on the clock; check may add to what run found.
+type candidate struct {
 	name    string
 	prepare func(ctx context.Context, share float64) error // share of a full round: less in the warm-up
 	run     func(ctx context.Context) (Work, error)
 	check   func(ctx context.Context, w *Work) error
 }
 
-// pairing names two contestants, by their place, whose ratio is told.
-type pairing struct {
+// pair names two candidates, by their place, whose ratio is reported.
+type pair struct {
 	says        string
 	of, against int
 }
 
-// contest measures its contestants interleaved.
-type contest struct {
-	name        string // short; part of a profile's file name
-	title       string
-	unit        string // what is counted
-	contestants []contestant
-	pairings    []pairing
-	profiled    int // the contestant that a CPU profile is made of, in its last round
+// comparison measures its candidates interleaved.
+type comparison struct {
+	name       string // short; part of a profile's file name
+	title      string
+	unit       string // what is counted
+	candidates []candidate
+	pairs      []pair
+	profiled   int // the candidate that a CPU profile is made of, in its last round
 }
 
 // warmUp is the part of a full round that precedes the counted ones: it opens connections, loads scripts and prepares
 // statements.
 const warmUp = 0.25
 
-// hold runs the rounds. Every second one goes backwards, so that a machine that slows down or warms up favours nobody.
-func (c *contest) hold(ctx context.Context, site *Site) (Result, error) {
-	rounds := make([][]Work, len(c.contestants))
-	for round := range site.opts.Rounds + 1 {
-		site.progress.step(c.title, round, site.opts.Rounds)
-		for step := range c.contestants {
+// run runs the rounds. Every second one goes backwards, so that a machine that slows down or warms up favours nobody.
+func (c *comparison) run(ctx context.Context, testbed *testbed) (Result, error) {
+	rounds := make([][]Work, len(c.candidates))
+	for round := range testbed.opts.Rounds + 1 {
+		testbed.progress.step(c.title, round, testbed.opts.Rounds)
+		for step := range c.candidates {
 			i := step
 			if round%2 == 1 {
-				i = len(c.contestants) - 1 - step
+				i = len(c.candidates) - 1 - step
 			}
-			work, err := c.measure(ctx, site, i, round)
+			work, err := c.measure(ctx, testbed, i, round)
 			if err != nil {
-				return Result{}, fmt.Errorf("%s, round %d: %w", c.contestants[i].name, round, err)
+				return Result{}, fmt.Errorf("%s, round %d: %w", c.candidates[i].name, round, err)
 			}
 			if round > 0 {
 				rounds[i] = append(rounds[i], work)
 			}
 		}
 	}
-	site.progress.done()
+	testbed.progress.done()
 	return c.result(rounds), nil
 }
 
-// measure gives one contestant its turn.
-func (c *contest) measure(ctx context.Context, site *Site, i, round int) (Work, error) {
-	who, share := &c.contestants[i], 1.0
+// measure gives one candidate its turn.
+func (c *comparison) measure(ctx context.Context, testbed *testbed, i, round int) (Work, error) {
+	who, share := &c.candidates[i], 1.0
 	if round == 0 {
 		share = warmUp
 	}
@@ -91,24 +91,24 @@ func (c *contest) measure(ctx context.Context, site *Site, i, round int) (Work, 
 		}
 	}
 	profile := ""
-	if i == c.profiled && round == site.opts.Rounds {
-		profile = site.opts.Profile
+	if i == c.profiled && round == testbed.opts.Rounds {
+		profile = testbed.opts.Profile
 	}
-	work, err := who.onTheClock(ctx, site, profile, c.name)
+	work, err := who.onTheClock(ctx, testbed, profile, c.name)
 	if err != nil || who.check == nil {
 		return work, err
 	}
 	return work, who.check(ctx, &work)
 }
 
-// onTheClock runs a contestant between two looks at everybody's CPU time.
-func (w *contestant) onTheClock(ctx context.Context, site *Site, profile, contest string) (Work, error) {
-	runtime.GC() // what the last contestant left behind is not on this one's clock
-	stopProfile, err := startProfile(profile, contest)
+// onTheClock runs a candidate between two looks at everybody's CPU time.
+func (w *candidate) onTheClock(ctx context.Context, testbed *testbed, profile, comparison string) (Work, error) {
+	runtime.GC() // what the last candidate left behind is not on this one's clock
+	stopProfile, err := startProfile(profile, comparison)
 	if err != nil {
 		return Work{}, err
 	}
-	before, err := site.usage()
+	before, err := testbed.usage()
 	if err != nil {
 		return Work{}, errors.Join(err, stopProfile())
 	}
@@ -116,17 +116,17 @@ func (w *contestant) onTheClock(ctx context.Context, site *Site, profile, contes
 	if err != nil {
 		return Work{}, errors.Join(err, stopProfile())
 	}
-	after, err := site.usage()
+	after, err := testbed.usage()
 	work.CPU = after.since(before)
 	return work, errors.Join(err, stopProfile())
 }
 
-func (c *contest) result(rounds [][]Work) Result {
+func (c *comparison) result(rounds [][]Work) Result {
 	r := Result{Name: c.name, Title: c.title, Unit: c.unit}
-	for i, who := range c.contestants {
-		r.Contestants = append(r.Contestants, standing(who.name, rounds[i]))
+	for i, who := range c.candidates {
+		r.Candidates = append(r.Candidates, standing(who.name, rounds[i]))
 	}
-	for _, p := range c.pairings {
+	for _, p := range c.pairs {
 		of, against := rounds[p.of], rounds[p.against]
 		r.Ratios = append(r.Ratios, Ratio{Says: p.says, Spread: ratioOf(of, against), CPU: cpuRatioOf(of, against)})
 	}

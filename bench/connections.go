@@ -11,16 +11,16 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// answerLimit is how long a last answer may take after a flood has ended: longer than any deadline of the api.
+	// answerLimit is how long a last answer may take after a load has ended: longer than any deadline of the api.
 	answerLimit = 10 * time.Second
 )
 
-// crowd is the connections of one flood. Each has a goroutine that sends one request after the other, each for a buyer
+// connections is the connections of one load. Each has a goroutine that sends one request after the other, each for a buyer
 // who was never seen before.
-type crowd struct{ connections []*connection }
+type connections struct{ connections []*connection }
 
-func (f *Flood) crowd() (*crowd, error) {
-	c, dialer := &crowd{}, net.Dialer{Timeout: dialTimeout}
+func (f *load) connections() (*connections, error) {
+	c, dialer := &connections{}, net.Dialer{Timeout: dialTimeout}
 	for i := range f.Connections {
 		conn, err := dialer.DialContext(context.Background(), "tcp", f.Addr)
 		if err != nil {
@@ -32,13 +32,13 @@ func (f *Flood) crowd() (*crowd, error) {
 	return c, nil
 }
 
-func (c *crowd) close() {
+func (c *connections) close() {
 	for _, one := range c.connections {
 		_ = one.conn.Close() // all is answered
 	}
 }
 
-func (c *crowd) run(f *Flood) (Tally, error) {
+func (c *connections) run(f *load) (loadResult, error) {
 	began := time.Now()
 	until := began.Add(f.Length)
 	errs := make([]error, len(c.connections))
@@ -60,8 +60,8 @@ func (c *crowd) run(f *Flood) (Tally, error) {
 	return c.tally(time.Since(began)), errors.Join(errs...)
 }
 
-func (c *crowd) tally(took time.Duration) Tally {
-	t := Tally{Statuses: map[int]int64{}, Took: took}
+func (c *connections) tally(took time.Duration) loadResult {
+	t := loadResult{Statuses: map[int]int64{}, Took: took}
 	var all []uint32
 	for _, one := range c.connections {
 		for status, n := range one.statuses {

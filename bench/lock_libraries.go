@@ -19,19 +19,19 @@ import (
 	"sluice/lock"
 )
 
-// rival is one way to lock. lock waits until it has it, and returns how to unlock.
-type rival struct {
+// locker is one way to lock. lock waits until it has it, and returns how to unlock.
+type locker struct {
 	name string
 	lock func(ctx context.Context, key string) (unlock func(context.Context) error, err error)
 }
 
-// duel is all of them on one server.
-type duel struct {
-	site    *Site
+// lockBench is all of them on one server.
+type lockBench struct {
+	testbed *testbed
 	rdb     *redis.Client
 	ours    *lock.Client
 	rueidis rueidislock.Locker
-	rivals  []rival // raw first, ours second
+	lockers []locker // raw first, ours second
 }
 
 // lockConnections is enough that nobody waits for one.
@@ -40,15 +40,15 @@ const lockConnections = 150
 // retryEvery is how often those ask that poll; shorter than any of them does by itself.
 const retryEvery = time.Millisecond
 
-func newDuel(ctx context.Context, s *Site) (*duel, error) {
+func newLockBench(ctx context.Context, s *testbed) (*lockBench, error) {
 	port, err := s.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	d := &duel{site: s, rdb: redis.NewClient(&redis.Options{Addr: addr, PoolSize: lockConnections})}
+	d := &lockBench{testbed: s, rdb: redis.NewClient(&redis.Options{Addr: addr, PoolSize: lockConnections})}
 	d.ours = lock.New(d.rdb, lock.WithTTL(lockTTL))
-	if err := s.desk.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
+	if err := s.control.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
 		return nil, errors.Join(err, d.close(ctx))
 	}
 	d.rueidis, err = rueidislock.NewLocker(rueidislock.LockerOption{
@@ -58,7 +58,7 @@ func newDuel(ctx context.Context, s *Site) (*duel, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.close(ctx))
 	}
-	d.rivals = []rival{
+	d.lockers = []locker{
 		{"raw SET NX PX + delete", d.raw},
 		{"ours", ofOurs(d.ours.Mutex)},
 		{"ours, fair", ofOurs(d.ours.FairMutex)},
@@ -70,15 +70,15 @@ func newDuel(ctx context.Context, s *Site) (*duel, error) {
 }
 
 // listen opens a port of the loopback on Redis: locks are measured over TCP, as others measured theirs.
-func (s *Site) listen(ctx context.Context) (port int, err error) {
-	if err := s.desk.ConfigSet(ctx, "bind", "127.0.0.1").Err(); err != nil {
+func (s *testbed) listen(ctx context.Context) (port int, err error) {
+	if err := s.control.ConfigSet(ctx, "bind", "127.0.0.1").Err(); err != nil {
 		return 0, err
 	}
 	for range 10 { // somebody else may take a port between our finding it free and Redis' listening on it
 		if port, err = freePort(); err != nil {
 			return 0, err
 		}
-		if err = s.desk.ConfigSet(ctx, "port", strconv.Itoa(port)).Err(); err == nil {
+		if err = s.control.ConfigSet(ctx, "port", strconv.Itoa(port)).Err(); err == nil {
 			break
 		}
 	}
@@ -93,17 +93,17 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-func (d *duel) close(ctx context.Context) error {
+func (d *lockBench) close(ctx context.Context) error {
 	if d.rueidis != nil {
 		d.rueidis.Close()
 	}
-	return errors.Join(d.ours.Close(), d.rdb.Close(), d.site.desk.ConfigSet(ctx, "port", "0").Err(),
-		d.site.desk.ConfigSet(ctx, "appendonly", "yes").Err(), d.site.awaitRewrite(ctx))
+	return errors.Join(d.ours.Close(), d.rdb.Close(), d.testbed.control.ConfigSet(ctx, "port", "0").Err(),
+		d.testbed.control.ConfigSet(ctx, "appendonly", "yes").Err(), d.testbed.awaitRewrite(ctx))
 }
 
 var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
-func (d *duel) raw(ctx context.Context, key string) (func(context.Context) error, error) {
+func (d *lockBench) raw(ctx context.Context, key string) (func(context.Context) error, error) {
 	token := uuid.NewString()
 	for {
 		ok, err := d.rdb.SetNX(ctx, key+":raw", token, lockTTL).Result()
@@ -129,7 +129,7 @@ func ofOurs(mutex func(string) lock.Mutex) func(context.Context, string) (func(c
 	}
 }
 
-func (d *duel) redislock(c *redislock.Client) func(context.Context, string) (func(context.Context) error, error) {
+func (d *lockBench) redislock(c *redislock.Client) func(context.Context, string) (func(context.Context) error, error) {
 	return func(ctx context.Context, key string) (func(context.Context) error, error) {
 		l, err := c.Obtain(ctx, key+":bsm", lockTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)})
 		if err != nil {
@@ -156,7 +156,7 @@ func redsyncLock(r *redsync.Redsync) func(context.Context, string) (func(context
 // which then has nothing to wake it for.
 const rueidisWake = 2 * time.Second
 
-func (d *duel) rueidislock(ctx context.Context, key string) (func(context.Context) error, error) {
+func (d *lockBench) rueidislock(ctx context.Context, key string) (func(context.Context) error, error) {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, rueidisWake)
 		_, unlock, err := d.rueidis.WithContext(bounded, key+":rueidis")

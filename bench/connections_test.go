@@ -38,7 +38,7 @@ func TestFloodCountsEveryAnswerAndNoBuyerComesTwice(t *testing.T) {
 
 func testFlood(t *testing.T, rate float64) {
 	addr, seen := counted(t)
-	tally := send(t, &Flood{
+	tally := send(t, &load{
 		Addr: addr, Path: ordersPath, Connections: 4, Length: time.Second, Rate: rate, Seed: 1,
 	})
 	accepted, err := tally.accepted()
@@ -56,15 +56,15 @@ func testFlood(t *testing.T, rate float64) {
 	}
 }
 
-// send runs a flood in this process.
-func send(t *testing.T, f *Flood) Tally {
+// send runs a load in this process.
+func send(t *testing.T, f *load) loadResult {
 	t.Helper()
-	crowd, err := f.crowd()
+	connections, err := f.connections()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer crowd.close()
-	tally, err := crowd.run(f)
+	defer connections.close()
+	tally, err := connections.run(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestArrivalsCountFromWhenTheyWereDue(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer server.Close()
-	tally := send(t, &Flood{
+	tally := send(t, &load{
 		Addr: strings.TrimPrefix(server.URL, "http://"), Path: ordersPath, Connections: 1,
 		Length: 200 * time.Millisecond, Rate: 500, Seed: 1,
 	})

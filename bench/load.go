@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Flood is what the buyers' process is asked to do. Times are the two processes' own: they share no clock.
-type Flood struct {
+// load is what the buyers' process is asked to do. Times are the two processes' own: they share no clock.
+type load struct {
 	Addr        string        `json:"addr"` // host:port
 	Path        string        `json:"path"` // of the sale's orders
 	Connections int           `json:"connections"`
@@ -18,8 +18,8 @@ type Flood struct {
 	Keys        bool          `json:"keys"`  // with an Idempotency-Key
 }
 
-// Tally is what became of a Flood. Every request that was sent has its answer in it.
-type Tally struct {
+// loadResult is what became of a load. Every request that was sent has its answer in it.
+type loadResult struct {
 	Statuses map[int]int64 `json:"statuses"` // answers by HTTP status
 	Took     time.Duration `json:"took"`     // from the first request to the last answer
 	Latency  Quantiles     `json:"latency"`
@@ -28,7 +28,7 @@ type Tally struct {
 }
 
 // accepted returns how many requests were answered with 202, and an error if any was answered otherwise.
-func (t *Tally) accepted() (int64, error) {
+func (t *loadResult) accepted() (int64, error) {
 	if t.Error != "" {
 		return 0, errors.New(t.Error)
 	}

@@ -23,31 +23,31 @@ import (
 const (
 	saleID     = "bench"
 	partitions = 16 // as shipped
-	// deskTimeout bounds a call that is not measured: to empty a Redis with a million orders takes a second.
-	deskTimeout = time.Minute
+	// controlTimeout bounds a call that is not measured: to empty a Redis with a million orders takes a second.
+	controlTimeout = time.Minute
 )
 
 var keys = pipeline.DefaultKeys
 
-// Site is where the benchmark takes place: private servers, one open sale with a huge stock, and the buyers.
-type Site struct {
+// testbed is where the benchmark takes place: private servers, one open sale with a huge stock, and the buyers.
+type testbed struct {
 	opts     Options
 	log      *slog.Logger
 	servers  *localservers.Servers
 	rdb      redis.UniversalClient // as the api and the worker have it
-	desk     redis.UniversalClient // for what is not measured
+	control  redis.UniversalClient // for what is not measured
 	store    *db.Store
 	pool     *pgxpool.Pool // the bare table's
 	sale     *pipeline.Sale
 	sales    *pipeline.Catalogue
-	buyers   *Buyers
+	buyers   *buyersProcess
 	progress progress
 	load     string // of the machine before we began
 	next     uint64 // number of the first buyer of the next round
 }
 
-func openSite(ctx context.Context, opts Options) (*Site, error) {
-	s := &Site{
+func openTestbed(ctx context.Context, opts Options) (*testbed, error) {
+	s := &testbed{
 		opts: opts, load: loadAverage(), progress: newProgress(os.Stderr),
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
@@ -57,7 +57,7 @@ func openSite(ctx context.Context, opts Options) (*Site, error) {
 	return s, nil
 }
 
-func (s *Site) open(ctx context.Context) (err error) {
+func (s *testbed) open(ctx context.Context) (err error) {
 	if s.buyers, err = startBuyers(); err != nil {
 		return err
 	}
@@ -67,11 +67,11 @@ func (s *Site) open(ctx context.Context) (err error) {
 	if s.rdb, err = process.OpenRedis(config.Config{RedisURL: s.servers.Redis.URL()}); err != nil {
 		return err
 	}
-	if s.desk, err = deskClient(s.servers.Redis.URL()); err != nil {
+	if s.control, err = controlClient(s.servers.Redis.URL()); err != nil {
 		return err
 	}
-	// A rewrite of the append-only file in the middle of a round would be charged to whoever has the bad luck.
-	if err = s.desk.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err(); err != nil {
+	// A rewrite of the append-only file in the middle of a round would be charged to one candidate by chance.
+	if err = s.control.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err(); err != nil {
 		return err
 	}
 	if err = s.openPostgres(ctx); err != nil {
@@ -80,16 +80,16 @@ func (s *Site) open(ctx context.Context) (err error) {
 	return s.openSale(ctx)
 }
 
-func deskClient(url string) (redis.UniversalClient, error) {
+func controlClient(url string) (redis.UniversalClient, error) {
 	opts, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	opts.ReadTimeout, opts.MaxRetries = deskTimeout, -1
+	opts.ReadTimeout, opts.MaxRetries = controlTimeout, -1
 	return redis.NewClient(opts), nil
 }
 
-func (s *Site) openPostgres(ctx context.Context) (err error) {
+func (s *testbed) openPostgres(ctx context.Context) (err error) {
 	url := s.servers.Postgres.URL()
 	if err = db.Migrate(ctx, url); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *Site) openPostgres(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *Site) openSale(ctx context.Context) error {
+func (s *testbed) openSale(ctx context.Context) error {
 	now := time.Now()
 	s.sale = &pipeline.Sale{
 		ID: saleID, Title: "Benchmark", Total: pipeline.MaxStock, MaxQuantity: 1,
@@ -120,10 +120,10 @@ func (s *Site) openSale(ctx context.Context) error {
 
 // clear empties Redis and loads the sale anew, so that every round begins with the same state: no buyers, no events, an
 // append-only file of a few lines. It returns when the server has nothing left to do in the background.
-func (s *Site) clear(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+func (s *testbed) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	if err := s.desk.Do(ctx, "FLUSHALL", "SYNC").Err(); err != nil {
+	if err := s.control.Do(ctx, "FLUSHALL", "SYNC").Err(); err != nil {
 		return err
 	}
 	p := s.sale.Partitions[0]
@@ -134,11 +134,11 @@ func (s *Site) clear(ctx context.Context) error {
 	}
 	owned.ID = id
 	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
-		if _, err := step(ctx, s.desk, owned, "bench"); err != nil {
+		if _, err := step(ctx, s.control, owned, "bench"); err != nil {
 			return err
 		}
 	}
-	_, err = lua.Load(ctx, s.desk, keys.Sale(p, saleID), keys.Trusted(p), lua.SaleFields{
+	_, err = lua.Load(ctx, s.control, keys.Sale(p, saleID), keys.Trusted(p), lua.SaleFields{
 		Stock: s.sale.Total, Total: s.sale.Total, OpensMS: s.sale.OpensAt.UnixMilli(), ClosesMS: s.sale.ClosesAt.UnixMilli(),
 		MaxQuantity: s.sale.MaxQuantity, State: string(s.sale.State), Version: s.sale.Version,
 	})
@@ -148,24 +148,24 @@ func (s *Site) clear(ctx context.Context) error {
 	if err := s.rewrite(ctx); err != nil {
 		return err
 	}
-	return s.desk.ConfigResetStat(ctx).Err()
+	return s.control.ConfigResetStat(ctx).Err()
 }
 
 // rewrite drops the old append-only file and waits for it.
-func (s *Site) rewrite(ctx context.Context) error {
-	if err := s.desk.BgRewriteAOF(ctx).Err(); err != nil {
+func (s *testbed) rewrite(ctx context.Context) error {
+	if err := s.control.BgRewriteAOF(ctx).Err(); err != nil {
 		return err
 	}
 	return s.awaitRewrite(ctx)
 }
 
 // awaitRewrite returns when no append-only file is being written anew.
-func (s *Site) awaitRewrite(ctx context.Context) error {
+func (s *testbed) awaitRewrite(ctx context.Context) error {
 	const look = 5 * time.Millisecond
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		info, err := s.desk.Info(ctx, "persistence").Result()
+		info, err := s.control.Info(ctx, "persistence").Result()
 		if err != nil {
 			return err
 		}
@@ -181,14 +181,14 @@ func (s *Site) awaitRewrite(ctx context.Context) error {
 }
 
 // newBuyers sets a range of buyers apart that nobody else gets.
-func (s *Site) newBuyers() (first uint64) {
+func (s *testbed) newBuyers() (first uint64) {
 	const most = 1 << 32 // far more than a round can ask for
 	first = s.next
 	s.next += most
 	return first
 }
 
-func (s *Site) close() error {
+func (s *testbed) close() error {
 	var errs []error
 	if s.pool != nil {
 		s.pool.Close()
@@ -196,7 +196,7 @@ func (s *Site) close() error {
 	if s.store != nil {
 		s.store.Close()
 	}
-	for _, client := range []redis.UniversalClient{s.rdb, s.desk} {
+	for _, client := range []redis.UniversalClient{s.rdb, s.control} {
 		if client != nil {
 			errs = append(errs, client.Close())
 		}

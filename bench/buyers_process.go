@@ -13,15 +13,15 @@ import (
 // buyersCommand is the argument under which this program is started again, as the buyers' process.
 const buyersCommand = "buyers-process"
 
-// Buyers is the process that sends orders. It ends with its standard input, so it can't outlive this one.
-type Buyers struct {
+// buyersProcess is the process that sends orders. It ends with its standard input, so it can't outlive this one.
+type buyersProcess struct {
 	process *exec.Cmd
 	input   io.WriteCloser
 	asks    *json.Encoder
 	answers *json.Decoder
 }
 
-func startBuyers() (*Buyers, error) {
+func startBuyers() (*buyersProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -39,13 +39,13 @@ func startBuyers() (*Buyers, error) {
 	if err := process.Start(); err != nil {
 		return nil, err
 	}
-	return &Buyers{process, input, json.NewEncoder(input), json.NewDecoder(output)}, nil
+	return &buyersProcess{process, input, json.NewEncoder(input), json.NewDecoder(output)}, nil
 }
 
-func (b *Buyers) pid() int { return b.process.Process.Pid }
+func (b *buyersProcess) pid() int { return b.process.Process.Pid }
 
-// gather opens a flood's connections, so that this is not on the clock.
-func (b *Buyers) gather(f Flood) error {
+// prepare opens a load's connections, so that this is not on the clock.
+func (b *buyersProcess) prepare(f load) error {
 	if err := b.asks.Encode(f); err != nil {
 		return err
 	}
@@ -56,16 +56,16 @@ func (b *Buyers) gather(f Flood) error {
 	return err
 }
 
-// release lets the gathered buyers go and waits until all are answered.
-func (b *Buyers) release() (Tally, error) {
+// start lets the gathered buyers go and waits until all are answered.
+func (b *buyersProcess) start() (loadResult, error) {
 	if err := b.asks.Encode(struct{}{}); err != nil {
-		return Tally{}, err
+		return loadResult{}, err
 	}
 	return b.answer()
 }
 
-func (b *Buyers) answer() (Tally, error) {
-	var tally Tally
+func (b *buyersProcess) answer() (loadResult, error) {
+	var tally loadResult
 	if err := b.answers.Decode(&tally); err != nil {
 		return tally, fmt.Errorf("the buyers' process does not answer: %w", err)
 	}
@@ -76,7 +76,7 @@ func (b *Buyers) answer() (Tally, error) {
 }
 
 // close ends the process. Calling it on one that has died is harmless.
-func (b *Buyers) close() error {
+func (b *buyersProcess) close() error {
 	const patience = 5 * time.Second // it has nothing to finish
 	err := b.input.Close()
 	overdue := time.AfterFunc(patience, func() { _ = b.process.Process.Kill() })
@@ -84,17 +84,17 @@ func (b *Buyers) close() error {
 	return errors.Join(err, b.process.Wait())
 }
 
-// serveBuyers is the process' whole life: one flood after the other, until its input ends. It returns the exit code.
+// serveBuyers is the process' whole life: one load after the other, until its input ends. It returns the exit code.
 func serveBuyers(in io.Reader, out io.Writer) int {
 	asks, answers := json.NewDecoder(in), json.NewEncoder(out)
 	for {
-		var flood Flood
-		if err := asks.Decode(&flood); err != nil {
+		var next load
+		if err := asks.Decode(&next); err != nil {
 			return exitFine // the parent has gone, or is done
 		}
-		tally, err := flood.serve(asks, answers)
+		tally, err := next.serve(asks, answers)
 		if err != nil {
-			tally = Tally{Error: err.Error()}
+			tally = loadResult{Error: err.Error()}
 		}
 		if err := answers.Encode(tally); err != nil {
 			return exitFault
@@ -102,18 +102,18 @@ func serveBuyers(in io.Reader, out io.Writer) int {
 	}
 }
 
-func (f *Flood) serve(asks *json.Decoder, answers *json.Encoder) (Tally, error) {
-	crowd, err := f.crowd()
+func (f *load) serve(asks *json.Decoder, answers *json.Encoder) (loadResult, error) {
+	connections, err := f.connections()
 	if err != nil {
-		return Tally{}, err
+		return loadResult{}, err
 	}
-	defer crowd.close()
-	if err := answers.Encode(Tally{Ready: true}); err != nil {
-		return Tally{}, err
+	defer connections.close()
+	if err := answers.Encode(loadResult{Ready: true}); err != nil {
+		return loadResult{}, err
 	}
 	var begin struct{}
 	if err := asks.Decode(&begin); err != nil {
-		return Tally{}, err
+		return loadResult{}, err
 	}
-	return crowd.run(f)
+	return connections.run(f)
 }

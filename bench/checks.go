@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// checkAccepts holds what Redis has against what buyers were told: as many events, slots and units taken as there were
+// checkAccepts holds what Redis has against what buyers were answered: as many events, slots and units taken as there were
 // accepts, and the sale's counter agrees.
-func (s *Site) checkAccepts(ctx context.Context, told int64) error {
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+func (s *testbed) checkAccepts(ctx context.Context, accepts int64) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	p := s.sale.Partitions[0]
-	pipe := s.desk.Pipeline()
+	pipe := s.control.Pipeline()
 	events := pipe.XLen(ctx, keys.Orders(p))
 	slots := pipe.HLen(ctx, keys.Buyers(p, saleID))
 	counters := pipe.HMGet(ctx, keys.Sale(p, saleID), "stock", "accepted")
@@ -33,16 +33,16 @@ func (s *Site) checkAccepts(ctx context.Context, told int64) error {
 		}
 		*into = n
 	}
-	if taken := s.sale.Total - stock; events.Val() != told || slots.Val() != told || accepted != told || taken != told {
-		return fmt.Errorf("the books do not add up: %d accepts told, but %d events, %d slots, %d counted, %d units taken",
-			told, events.Val(), slots.Val(), accepted, taken)
+	if taken := s.sale.Total - stock; events.Val() != accepts || slots.Val() != accepts || accepted != accepts || taken != accepts {
+		return fmt.Errorf("the counts do not add up: %d accepts, but %d events, %d slots, %d counted, %d units taken",
+			accepts, events.Val(), slots.Val(), accepted, taken)
 	}
 	return nil
 }
 
 // noteScript adds what Redis counted of the script calls since the round began.
-func (s *Site) noteScript(ctx context.Context, w *Work) error {
-	info, err := s.desk.Info(ctx, "commandstats").Result()
+func (s *testbed) noteScript(ctx context.Context, w *Work) error {
+	info, err := s.control.Info(ctx, "commandstats").Result()
 	if err != nil {
 		return err
 	}
@@ -70,22 +70,22 @@ func parseScriptCalls(info string) (calls, micros int64, err error) {
 
 // checkRows holds what Postgres has against the events that there were, and, where a worker brought them, that it left
 // nothing behind in Redis.
-func (s *Site) checkRows(ctx context.Context, table string, events int64) error {
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+func (s *testbed) checkRows(ctx context.Context, table string, events int64) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	var rows int64
 	if err := s.pool.QueryRow(ctx, `select count(*) from `+table).Scan(&rows); err != nil {
 		return err
 	}
 	if rows != events {
-		return fmt.Errorf("the books do not add up: %d events, but %d rows", events, rows)
+		return fmt.Errorf("the counts do not add up: %d events, but %d rows", events, rows)
 	}
 	return nil
 }
 
 // checkCounters holds the sale's counter and watermark against the rows.
-func (s *Site) checkCounters(ctx context.Context, rows int64) error {
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+func (s *testbed) checkCounters(ctx context.Context, rows int64) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	var sold, watermark int64
 	err := s.pool.QueryRow(ctx, `select s.sold, w.seq from sales s join watermarks w on w.sale_id = s.id where s.id = $1`, saleID).
@@ -94,17 +94,17 @@ func (s *Site) checkCounters(ctx context.Context, rows int64) error {
 		return err
 	}
 	if sold != rows || watermark != rows {
-		return fmt.Errorf("the books do not add up: %d rows, but %d units sold and watermark %d", rows, sold, watermark)
+		return fmt.Errorf("the counts do not add up: %d rows, but %d units sold and watermark %d", rows, sold, watermark)
 	}
 	return nil
 }
 
 // checkDrained makes sure that a worker has left no event, no pending entry and no lock behind.
-func (s *Site) checkDrained(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+func (s *testbed) checkDrained(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	for _, pattern := range []string{"*:lock:order:*", "*:worker:*"} {
-		left, err := s.desk.Keys(ctx, pattern).Result()
+		left, err := s.control.Keys(ctx, pattern).Result()
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (s *Site) checkDrained(ctx context.Context) error {
 			return fmt.Errorf("the worker has left %d keys like %s behind", len(left), left[0])
 		}
 	}
-	events, err := s.desk.XLen(ctx, keys.Orders(s.sale.Partitions[0])).Result()
+	events, err := s.control.XLen(ctx, keys.Orders(s.sale.Partitions[0])).Result()
 	if err == nil && events > 0 {
 		err = fmt.Errorf("the worker has left %d events behind", events)
 	}

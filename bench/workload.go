@@ -15,21 +15,21 @@ import (
 	"sluice/pipeline"
 )
 
-// harvest is the events that the persist section brings in: the same ones for every contestant and round.
-type harvest struct {
-	site   *Site
-	reader redis.UniversalClient // the worker's blocking reads
-	all    []pipeline.Event
-	now    []pipeline.Event // those of this round
-	stop   func() error     // ends the worker of this round
+// workload is the events that the persist section brings in: the same ones for every candidate and round.
+type workload struct {
+	testbed *testbed
+	reader  redis.UniversalClient // the worker's blocking reads
+	all     []pipeline.Event
+	now     []pipeline.Event // those of this round
+	stop    func() error     // ends the worker of this round
 }
 
-func newHarvest(s *Site) (*harvest, error) {
+func newWorkload(s *testbed) (*workload, error) {
 	reader, err := process.OpenRedis(config.Config{RedisURL: s.servers.Redis.URL()})
 	if err != nil {
 		return nil, err
 	}
-	h := &harvest{site: s, reader: reader, all: make([]pipeline.Event, s.opts.Rows)}
+	h := &workload{testbed: s, reader: reader, all: make([]pipeline.Event, s.opts.Rows)}
 	bits := rand.NewChaCha8(seedOf(s.opts.Seed))
 	accepted := time.Now().UTC().Truncate(time.Millisecond)
 	first := s.newBuyers()
@@ -46,7 +46,7 @@ func newHarvest(s *Site) (*harvest, error) {
 	return h, nil
 }
 
-func (h *harvest) close() error { return h.reader.Close() }
+func (h *workload) close() error { return h.reader.Close() }
 
 func seedOf(n uint64) (seed [32]byte) {
 	binary.LittleEndian.PutUint64(seed[:], n)
@@ -54,24 +54,24 @@ func seedOf(n uint64) (seed [32]byte) {
 }
 
 // size chooses the events of a round: all of them, or fewer in the warm-up.
-func (h *harvest) size(share float64) {
-	h.now = h.all[:max(h.site.opts.Batch, int(float64(len(h.all))*share))]
+func (h *workload) size(share float64) {
+	h.now = h.all[:max(h.testbed.opts.Batch, int(float64(len(h.all))*share))]
 }
 
 // fillStream admits the events, so that they are in the stream as the script writes them.
-func (h *harvest) fillStream(ctx context.Context) error {
+func (h *workload) fillStream(ctx context.Context) error {
 	requests := make([]lua.AdmitRequest, 0, lua.MaxAdmitBatch)
 	for i, e := range h.now {
 		requests = append(requests, lua.AdmitRequest{OrderID: e.OrderID, Number: e.Number, UserID: e.UserID, Quantity: e.Quantity})
 		if len(requests) < lua.MaxAdmitBatch && i < len(h.now)-1 {
 			continue
 		}
-		if err := admitAll(ctx, h.site, requests); err != nil {
+		if err := admitAll(ctx, h.testbed, requests); err != nil {
 			return err
 		}
 		requests = requests[:0]
 	}
-	return h.site.checkAccepts(ctx, int64(len(h.now)))
+	return h.testbed.checkAccepts(ctx, int64(len(h.now)))
 }
 
 // insertBareQuery is the fastest plain way to write the same rows into the same columns and indexes.
@@ -82,7 +82,7 @@ select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence
 from unnest($1::text[], $2::uuid[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[],
 	$8::timestamptz[]) as i (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at)`
 
-func (h *harvest) insertBare(ctx context.Context, events []pipeline.Event) error {
+func (h *workload) insertBare(ctx context.Context, events []pipeline.Event) error {
 	n := len(events)
 	sales, ids, users := make([]string, n), make([]string, n), make([]string, n)
 	numbers, sequences, times := make([]int64, n), make([]int64, n), make([]time.Time, n)
@@ -91,6 +91,6 @@ func (h *harvest) insertBare(ctx context.Context, events []pipeline.Event) error
 		sales[i], ids[i], users[i], numbers[i], sequences[i] = e.SaleID, e.OrderID, e.UserID, e.Number, e.Sequence
 		quantities[i], partitions[i], times[i] = int32(e.Quantity), int16(e.Partition), e.AcceptedAt
 	}
-	_, err := h.site.pool.Exec(ctx, insertBareQuery, sales, ids, numbers, users, quantities, partitions, sequences, times)
+	_, err := h.testbed.pool.Exec(ctx, insertBareQuery, sales, ids, numbers, users, quantities, partitions, sequences, times)
 	return err
 }
