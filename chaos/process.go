@@ -21,11 +21,9 @@ const (
 // process is an API or a worker that is started again whenever it has ended.
 type process struct {
 	name    string
-	command string // api or worker
-	environ []string
+	program programs.Program
 	servers *localservers.Servers
 	front   *faultnet.Proxy // between buyers and an API; nil for a worker
-	onLine  func(programs.Line)
 
 	mu      sync.Mutex // protects the rest
 	now     *programs.Process
@@ -40,7 +38,7 @@ type process struct {
 func (p *process) keepRunning(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.awaitRelease(ctx)
-		now, err := programs.Launch(p.servers, p.name, p.command, p.environ, p.onLine)
+		now, err := programs.Launch(p.servers, p.program)
 		if err != nil {
 			return err // servers that are closed, or a machine out of processes
 		}

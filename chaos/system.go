@@ -125,12 +125,13 @@ func (s *system) add(name string, program config.Program) error {
 	if err != nil {
 		return err
 	}
+	environ := append(programs.Environ(),
+		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY=fsync", "AUTH_MODE=dev", "LOG_FORMAT=json",
+		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
+		"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String())
 	p := &process{
-		name: name, command: string(program), servers: s.servers, onLine: s.warnings.Add, ready: make(chan struct{}),
-		environ: append(programs.Environ(),
-			"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY=fsync", "AUTH_MODE=dev", "LOG_FORMAT=json",
-			"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
-			"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String()),
+		name: name, servers: s.servers, ready: make(chan struct{}),
+		program: programs.Program{Name: name, Args: []string{string(program)}, Environ: environ, OnLine: s.warnings.Add},
 	}
 	if program == config.API {
 		if _, err := s.listen("buyers>"+name, "http://127.0.0.1:1"); err != nil { // the address is known when it is ready

@@ -60,8 +60,8 @@ type watcher struct {
 	reached chan struct{} // closed at the target
 	dead    chan struct{} // closed when the process is gone, or the run is over
 
-	meddleAt point
-	meddle   func() // called at that point; nil: never
+	interfereAt point
+	interfere   func() // called at that point; nil: never
 
 	mu     sync.Mutex // protects the rest
 	counts map[point]int
@@ -77,8 +77,8 @@ func newWatcher(target point) *watcher {
 // arrives nowhere.
 func (w *watcher) see(label string, moment faultnet.Moment) (pass bool) {
 	p, target := w.notes(label, moment)
-	if w.meddle != nil && p == w.meddleAt {
-		w.meddle()
+	if w.interfere != nil && p == w.interfereAt {
+		w.interfere()
 	}
 	if !target {
 		return true

@@ -30,7 +30,7 @@ func rebuild() *scenario {
 			})
 			r.same("letters", r.lettersOf(), nil)
 			if len(r.rows(`select sale_id, action from audit_log where action = 'rebuild'`)) == 0 {
-				r.Errorf("the sale was rebuilt, and the audit log does not tell")
+				r.Errorf("the sale was rebuilt, and the audit log does not say so")
 			}
 		},
 	}

@@ -30,18 +30,18 @@ func replay() *scenario {
 		},
 		act: func(r *run) {
 			r.must(r.buyers.Retarget(r.victim.AdminURL()))
-			r.told, _ = r.askReplay(r.buyers.URL()) // an error says that nobody answered
+			r.first, _ = r.askReplay(r.buyers.URL()) // an error says that nobody answered
 		},
 		done: func(r *run) bool {
-			if r.told.status != http.StatusOK {
-				r.Fatalf("the operator was told %+v, want 200", r.told)
+			if r.first.status != http.StatusOK {
+				r.Fatalf("the operator was answered %+v, want 200", r.first)
 			}
 			return true
 		},
 		recover: func(r *run) {
 			resolved := r.count(`select count(*) from dead_letters where resolved_at is not null`)
-			heirs := r.takeOver("api", "worker")
-			again, err := r.askReplay(heirs[0].AdminURL())
+			replacements := r.takeOver("api", "worker")
+			again, err := r.askReplay(replacements[0].AdminURL())
 			want := http.StatusOK
 			if resolved == 1 {
 				want = http.StatusConflict

@@ -84,10 +84,10 @@ func checkOrders(r *run) {
 	}
 }
 
-// farewell is how a worker leaves that is told to stop: it hands over an order that somebody else has locked.
-func farewell() *scenario {
+// shutdown is how a worker leaves that is told to stop: it hands over an order that somebody else has locked.
+func shutdown() *scenario {
 	return &scenario{
-		name: "farewell", program: "worker", from: "redis xpending list",
+		name: "shutdown", program: "worker", from: "redis xpending list",
 		steps: []string{"redis xclaim", "redis del worker", "redis reap"}, // handed over, silent, out of the group
 		prepare: func(r *run) {
 			sale := r.openSale()
@@ -132,7 +132,7 @@ func (r *run) length() int64 {
 	return n
 }
 
-// stale is a worker in whose hands a verification of Redis overtakes what it fetched: it shows the events to Redis again,
+// stale is a worker that fetched events before a verification of Redis: it resubmits the events to Redis,
 // before it persists them. Redis has lost nothing: what only the memory of a process holds is lost with the process, and
 // not of this test.
 func stale() *scenario {
@@ -145,8 +145,8 @@ func stale() *scenario {
 			r.insert(r.events())
 			r.accept(sale, "held-1", "held-2")
 		},
-		meddleAt: point{"postgres read generation", 1, faultnet.After}, // it has joined, and fetches next
-		meddle: func(r *run) {
+		interfereAt: point{"postgres read generation", 1, faultnet.After}, // it has joined, and fetches next
+		interfere: func(r *run) {
 			if _, err := r.store.NextGeneration(r.Context()); err != nil {
 				r.Errorf("next generation: %v", err)
 			}

@@ -42,23 +42,26 @@ type Process struct {
 	serious  []string
 }
 
-// Launch starts one program beside some servers: command is `api` or `worker`, environ its whole environment, settings
-// included. The program is this binary again, which calls Serve. It returns before the process is ready, see Await; onLine gets
-// every line that it writes.
-func Launch(servers *localservers.Servers, name, command string, environ []string, onLine func(Line)) (*Process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program's own file: %w", err)
-	}
-	return LaunchFile(servers, name, self, []string{command}, environ, onLine)
+// Program says what to start.
+type Program struct {
+	Name    string     // of the process, in logs
+	Path    string     // of the executable, cmd/api or cmd/worker; empty: this binary, which calls Serve
+	Args    []string   // for this binary `api` or `worker`
+	Environ []string   // the whole environment, settings included
+	OnLine  func(Line) // gets every line that the process writes
 }
 
-// LaunchFile is Launch for an executable of its own: cmd/api, or cmd/worker.
-func LaunchFile(servers *localservers.Servers, name, path string, args, environ []string, onLine func(Line)) (*Process, error) {
-	p := newProcess(name, onLine)
+// Launch starts a program beside some servers. It returns before the process is ready, see Await.
+func Launch(servers *localservers.Servers, program Program) (*Process, error) {
 	var err error
+	if program.Path == "" {
+		if program.Path, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("find this program's own file: %w", err)
+		}
+	}
+	p := newProcess(program.Name, program.OnLine)
 	p.program, err = servers.Run(localservers.Program{
-		Name: name, Path: path, Args: args, Env: environ, Stdout: p, Stderr: p,
+		Name: program.Name, Path: program.Path, Args: program.Args, Env: program.Environ, Stdout: p, Stderr: p,
 	})
 	if err != nil {
 		return nil, err

@@ -80,27 +80,27 @@ func (s *Stack) start(ctx context.Context, o Options, say func(string)) error {
 }
 
 func (s *Stack) launch(o Options) error {
-	onLine := o.OnLine
-	if onLine == nil {
-		onLine = func(Line) {}
+	if o.OnLine == nil {
+		o.OnLine = func(Line) {}
+	}
+	start := func(name, command string, settings ...string) (*Process, error) {
+		return Launch(s.Servers, Program{
+			Name: name, Args: []string{command}, Environ: append(slices.Clone(s.environ), settings...), OnLine: o.OnLine,
+		})
 	}
 	var err error
-	if s.API, err = s.process("api", "api", onLine, "HTTP_ADDR="+o.HTTPAddr, "ADMIN_ADDR="+o.AdminAddr); err != nil {
+	if s.API, err = start("api", "api", "HTTP_ADDR="+o.HTTPAddr, "ADMIN_ADDR="+o.AdminAddr); err != nil {
 		return err
 	}
 	for i := range o.Workers {
 		// An empty ADMIN_ADDR is any free port, also when ours is set for somebody else.
-		worker, err := s.process(fmt.Sprintf("worker-%d", i+1), "worker", onLine, "ADMIN_ADDR=")
+		worker, err := start(fmt.Sprintf("worker-%d", i+1), "worker", "ADMIN_ADDR=")
 		if err != nil {
 			return err
 		}
 		s.Workers = append(s.Workers, worker)
 	}
 	return nil
-}
-
-func (s *Stack) process(name, command string, onLine func(Line), settings ...string) (*Process, error) {
-	return Launch(s.Servers, name, command, append(s.environ[:len(s.environ):len(s.environ)], settings...), onLine)
 }
 
 func (s *Stack) await(ctx context.Context) error {

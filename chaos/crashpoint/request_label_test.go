@@ -159,7 +159,7 @@ func (s *statements) label(request []byte) string {
 	if !executes {
 		return "postgres prepare"
 	}
-	return "postgres " + run[0] // of a batch, the first one tells
+	return "postgres " + run[0] // of a batch, the first one counts
 }
 
 // text is the i-th of the texts that a message begins with; each ends with a zero.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,19 +13,20 @@ import (
 
 	"sluice/db"
 	"sluice/internal/localservers"
+	"sluice/internal/programs"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
 
 const (
-	// places is how many points are tried at once. Most of a run is waiting for claims and ticks. Redis has so many databases.
-	places = 16
+	// testbeds is how many points are tried at once. Most of a run is waiting for claims and ticks. Redis has so many databases.
+	testbeds = 16
 	// patience bounds any wait: many times what it takes, on a machine that is busy with something else.
 	patience = 2 * time.Minute
 )
 
-// place is one database of each server, where points are tried one after the other.
-type place struct {
+// testbed is one database of each server, where points are tried one after the other.
+type testbed struct {
 	servers               *localservers.Servers
 	programs              string // the folder with api and worker
 	redisURL, databaseURL string
@@ -35,8 +35,8 @@ type place struct {
 	pool                  *pgxpool.Pool // for queries of our own
 }
 
-// openPlaces starts one private Redis and one private Postgres, and makes places on them.
-func openPlaces(t *testing.T) []*place {
+// openTestbeds starts one private Redis and one private Postgres, and makes testbeds on them.
+func openTestbeds(t *testing.T) []*testbed {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -55,13 +55,13 @@ func openPlaces(t *testing.T) []*place {
 	}
 	defer admin.Close()
 	programs := build(t)
-	all := make([]*place, places)
+	all := make([]*testbed, testbeds)
 	for i := range all {
 		name := fmt.Sprintf("place%d", i)
 		if _, err := admin.Exec(ctx, "create database "+name+" template sluice"); err != nil {
 			t.Fatal(err)
 		}
-		all[i] = openPlace(t, servers, fmt.Sprintf("%s?db=%d", servers.Redis.URL(), i), strings.Replace(template, "/sluice?", "/"+name+"?", 1))
+		all[i] = openTestbed(t, servers, fmt.Sprintf("%s?db=%d", servers.Redis.URL(), i), strings.Replace(template, "/sluice?", "/"+name+"?", 1))
 	}
 	for _, p := range all {
 		p.programs = programs
@@ -80,9 +80,9 @@ func loadScripts(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-func openPlace(t *testing.T, servers *localservers.Servers, redisURL, databaseURL string) *place {
+func openTestbed(t *testing.T, servers *localservers.Servers, redisURL, databaseURL string) *testbed {
 	t.Helper()
-	p := &place{servers: servers, redisURL: redisURL, databaseURL: databaseURL, rdb: testkit.Client(t, redisURL)}
+	p := &testbed{servers: servers, redisURL: redisURL, databaseURL: databaseURL, rdb: testkit.Client(t, redisURL)}
 	var err error
 	if p.store, err = db.Open(t.Context(), databaseURL, db.Options{MaxConns: 4}); err != nil {
 		t.Fatal(err)
@@ -95,8 +95,8 @@ func openPlace(t *testing.T, servers *localservers.Servers, redisURL, databaseUR
 	return p
 }
 
-// reset makes a place a new installation.
-func (p *place) reset(t *testing.T) {
+// reset makes a testbed a new installation.
+func (p *testbed) reset(t *testing.T) {
 	t.Helper()
 	if err := p.rdb.FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ var (
 
 // settings of all processes, those that are killed and those that take over. The worker's ladder is shortened, to what a
 // busy machine keeps up with; small batches make several of them.
-func (p *place) settings(redisURL, databaseURL string) []string {
-	return append(inherited(),
+func (p *testbed) settings(redisURL, databaseURL string) []string {
+	return append(programs.Environ(),
 		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, fmt.Sprintf("PARTITIONS=%d", partitions),
 		"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN="+adminToken,
 		"DURABILITY=replica", // no replica is there: it is asked for, and the receipt says fsync
@@ -132,14 +132,3 @@ func (p *place) settings(redisURL, databaseURL string) []string {
 }
 
 const adminToken = "operator"
-
-// inherited is what the processes see of our environment: what any process needs, and no settings of another installation.
-func inherited() []string {
-	var kept []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GOMAXPROCS", "GODEBUG", "GORACE", "GOCOVERDIR"} {
-		if value, ok := os.LookupEnv(name); ok {
-			kept = append(kept, name+"="+value)
-		}
-	}
-	return kept
-}

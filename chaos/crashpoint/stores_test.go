@@ -103,7 +103,7 @@ func (r *run) insert(events []pipeline.Event) {
 	r.must(err)
 }
 
-// leaveWith gives the next event to a worker who then does nothing about it for an hour.
+// leaveWith gives the next event to a worker that then does nothing about it for an hour.
 func (r *run) leaveWith(worker string) {
 	r.Helper()
 	read, err := r.rdb.XReadGroup(r.Context(), &redis.XReadGroupArgs{
@@ -160,7 +160,7 @@ func (r *run) same(what string, got, want []string) {
 	}
 }
 
-// balanced audits a sale, and holds against our own reading who has a place in Redis and how much is left there.
+// balanced audits a sale, and holds against our own reading who has a slot in Redis and how much is left there.
 func (r *run) balanced(id string, live ...string) {
 	r.Helper()
 	report, err := pipeline.NewAuditor(r.rdb, keys, r.store).Audit(r.Context(), r.stored(id))
@@ -175,7 +175,7 @@ func (r *run) balanced(id string, live ...string) {
 	slots, err := r.rdb.HGetAll(r.Context(), keys.Buyers(only, id)).Result()
 	r.must(err)
 	slices.Sort(live)
-	r.same("buyers with a place in "+id, slices.Sorted(maps.Keys(slots)), live)
+	r.same("buyers with a slot in "+id, slices.Sorted(maps.Keys(slots)), live)
 	stock, err := r.rdb.HGet(r.Context(), keys.Sale(only, id), "stock").Int()
 	if want := total - len(live); err != nil || stock != want {
 		r.Errorf("stock of %s: got %d, %v, want %d", id, stock, err, want)
