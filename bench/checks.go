@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// checkAccepts holds what Redis has against what buyers were answered: as many events, slots and units taken as there were
+// checkAccepts compares what Redis has with what buyers were answered: as many events, slots and units taken as there were
 // accepts, and the sale's counter agrees.
 func (s *testbed) checkAccepts(ctx context.Context, accepts int64) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -68,7 +68,7 @@ func parseScriptCalls(info string) (calls, micros int64, err error) {
 	return calls, micros, nil
 }
 
-// checkRows holds what Postgres has against the events that there were, and, where a worker brought them, that it left
+// checkRows compares what Postgres has with the events that there were, and, where a worker brought them, that it left
 // nothing behind in Redis.
 func (s *testbed) checkRows(ctx context.Context, table string, events int64) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -83,7 +83,7 @@ func (s *testbed) checkRows(ctx context.Context, table string, events int64) err
 	return nil
 }
 
-// checkCounters holds the sale's counter and watermark against the rows.
+// checkCounters compares the sale's counter and watermark with the rows.
 func (s *testbed) checkCounters(ctx context.Context, rows int64) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 type Work struct {
 	Count   int64         // orders, answers or rows
 	Took    time.Duration // for all of them
-	CPU     Usage         // of whom, meanwhile
+	CPU     Usage         // used meanwhile
 	Batch   float64       // requests per script call; 0 where there was none
 	Script  float64       // Redis' own time in the script per request, µs
 	Latency Quantiles

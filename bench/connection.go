@@ -49,7 +49,7 @@ func orderRequest(f *load) []byte {
 	return b.Bytes()
 }
 
-// placesOf returns every place in text that holds what is looked for.
+// placesOf returns every place in text with what is looked for.
 func placesOf(text, wanted []byte) [][]byte {
 	var places [][]byte
 	for at := 0; ; {
@@ -104,7 +104,7 @@ func readAnswer(r *bufio.Reader) (int, error) {
 		}
 	}
 	if length < 0 {
-		return 0, fmt.Errorf("an answer with status %d does not tell its length", status)
+		return 0, fmt.Errorf("an answer with status %d has no length", status)
 	}
 	_, err = r.Discard(length)
 	return status, err

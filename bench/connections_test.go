@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// counted is a server that remembers whom it saw.
+// counted is a server that remembers the buyers that it saw.
 func counted(t *testing.T) (addr string, seen func() map[string]int) {
 	var mu sync.Mutex // protects buyers
 	buyers := map[string]int{}

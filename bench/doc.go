@@ -10,5 +10,5 @@
 // there were events. A run that does not add up ends with exit code 1 and no numbers.
 //
 // The buyers are a process of their own (see buyers_process.go). In the server's process their goroutines would share its
-// scheduler and its garbage collector, a profile would show both, and nobody could tell whose CPU time it was.
+// scheduler and its garbage collector, a profile would show both, and it would not be known whose CPU time it was.
 package main

@@ -106,15 +106,15 @@ func (d *lockBench) batches(ctx context.Context) ([]Result, error) {
 }
 
 func (d *lockBench) oneByOne(ctx context.Context, keys []string) error {
-	holds := make([]lock.Hold, 0, len(keys))
+	locked := make([]lock.Hold, 0, len(keys))
 	for _, key := range keys {
 		h, err := d.ours.Mutex(key + ":m").TryLock(ctx)
 		if err != nil {
 			return err
 		}
-		holds = append(holds, h)
+		locked = append(locked, h)
 	}
-	for _, h := range holds {
+	for _, h := range locked {
 		if err := h.Unlock(ctx); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (d *lockBench) oneByOne(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// reach tells a figure beside the one that was asked for, and says when it falls short.
+// reach notes a figure beside the one that was asked for, and says when it falls short.
 func (r *Result) reach(what string, got, want float64, atLeast bool) {
 	word, sign := "reached", "at least"
 	if !atLeast {

@@ -24,7 +24,7 @@ const (
 // contention measures one lock that all want all the time: for how long it is nobody's, between two holders. Once each frees it at
 // once, so that the cores are what there is too little of; and once each works with it for a moment.
 //
-// The lock is free from the instant at which the unlock was on the server, as near as a client can tell: half way through the call.
+// The lock is free from the instant at which the unlock was on the server, as near as a client can know: half way through the call.
 // The aim of 1.5 round trips counts from there: a message to the next one and its claim. The time from the call of unlock is reported
 // besides, which is no guess, and half a round trip longer.
 func (d *lockBench) contention(ctx context.Context) (results []Result, err error) {

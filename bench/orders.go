@@ -85,7 +85,7 @@ func (s *testbed) withHandlers(ctx context.Context, fn func(full, quick servedHa
 	return fn(servedHandler{s, "accepted", full, true}, servedHandler{s, "parse and answer", quick, false})
 }
 
-// candidate sends loads to the handler. The load tells how many buyers come, and how fast; the rest is filled in.
+// candidate sends loads to the handler. The load says how many buyers come, and how fast; the rest is filled in.
 func (t servedHandler) candidate(f load) candidate {
 	f.Addr, f.Path, f.Seed, f.Keys = t.at.addr, ordersPath, t.testbed.opts.Seed, t.testbed.opts.Keys
 	return candidate{

@@ -115,7 +115,7 @@ func (h *workload) persist(ctx context.Context, events []pipeline.Event) error {
 	return nil
 }
 
-// worker is the real worker on a stream that holds every event. The clock stops when the stream is empty, that is when the
+// worker is the real worker on a stream with every event. The clock stops when the stream is empty, that is when the
 // last batch is committed, acknowledged, deleted and unlocked.
 func (h *workload) worker(lanes int) candidate {
 	return candidate{
@@ -189,7 +189,7 @@ func (h *workload) awaitEmpty(ctx context.Context, persisted <-chan struct{}) er
 	}
 }
 
-// countingStore tells when the last of the events is committed.
+// countingStore signals when the last of the events is committed.
 type countingStore struct {
 	pipeline.OrderStore
 	left atomic.Int64

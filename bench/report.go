@@ -55,7 +55,7 @@ type CPUCost struct {
 }
 
 func standing(name string, rounds []Work) Standing {
-	median := func(tell func(Work) float64) float64 { return spreadOver(rounds, tell).Median }
+	median := func(value func(Work) float64) float64 { return spreadOver(rounds, value).Median }
 	cost := func(measure func(Work, time.Duration) float64) CPUCost {
 		of := func(whose func(Usage) time.Duration) float64 {
 			return median(func(w Work) float64 { return measure(w, whose(w.CPU)) })

@@ -69,10 +69,10 @@ func (p *printer) disturbance(r *Report) {
 	}
 }
 
-// column is one number of a standing. A column in which nobody has anything to tell is left out.
+// column is one number of a standing. A column without any value is left out.
 type column struct {
 	header string
-	tell   func(*Standing) float64
+	value  func(*Standing) float64
 	digits int
 }
 
@@ -107,7 +107,7 @@ func (p *printer) result(r *Result) {
 	for i := range r.Candidates {
 		cells := []any{r.Candidates[i].Name}
 		for _, c := range shown {
-			cells = append(cells, number(c.tell(&r.Candidates[i]), c.digits))
+			cells = append(cells, number(c.value(&r.Candidates[i]), c.digits))
 		}
 		t.Row(cells...)
 	}
@@ -130,14 +130,14 @@ func framed(s Spread) string { return fmt.Sprintf("(%.2f to %.2f)", s.Lowest, s.
 
 func hasValues(all []Standing, c column) bool {
 	for i := range all {
-		if math.Abs(c.tell(&all[i])) >= 0.5*math.Pow10(-c.digits) {
+		if math.Abs(c.value(&all[i])) >= 0.5*math.Pow10(-c.digits) {
 			return true
 		}
 	}
 	return false
 }
 
-// number writes whole numbers with thousands' separators and others with their digits; "-" is nothing to tell.
+// number writes whole numbers with thousands' separators and others with their digits; "-" is no value.
 func number(x float64, digits int) any {
 	switch {
 	case math.Abs(x) < 0.5*math.Pow10(-digits):

@@ -41,7 +41,7 @@ func TestTables(t *testing.T) {
 	}
 	for _, absent := range []string{"Postgres  ", "p50", "script µs "} {
 		if _, table, _ := strings.Cut(text, "Orders over HTTP"); strings.Contains(table, absent) {
-			t.Errorf("%q has nothing to tell and is in:\n%s", absent, table)
+			t.Errorf("%q has no value and is in:\n%s", absent, table)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// oneCoreFull is when a process with one working thread can't do more, as far as hundredths of a second tell.
+	// oneCoreFull is when a process with one working thread can't do more, as far as hundredths of a second show.
 	oneCoreFull = 0.90
 	// machineFull is when all cores together can't do more.
 	machineFull = 0.92

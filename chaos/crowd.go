@@ -112,7 +112,7 @@ func (c *crowd) moveOn(r buyers.Request, o buyers.Outcome) {
 		return
 	}
 	if r.Sale == bigSale {
-		c.client.History.Strangef("%s was told that the big sale is sold out", r.User())
+		c.client.History.Strangef("%s got sold-out from the big sale", r.User())
 		return
 	}
 	drop := c.drop.Load()

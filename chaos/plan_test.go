@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlans holds the rules of a plan for any seed and length.
+// TestPlans checks the rules of a plan for any seed and length.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -18,7 +18,7 @@ import (
 // poisonUser is a buyer who never asked for anything.
 const poisonUser = "nobody"
 
-// persisted is an order that Postgres holds: a poison that resembles one must not be older than it.
+// persisted is an order that Postgres has: a poison that resembles one must not be older than it.
 type persisted struct {
 	id, user         string
 	number, sequence int64

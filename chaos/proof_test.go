@@ -57,7 +57,7 @@ func (p *tampering) fact(outcome buyers.Outcome, sale string, n int) buyers.Fact
 	return buyers.Fact{}
 }
 
-// refused returns somebody who got sold-out, and nothing else: whoever lacks an answer may have an order. "" if nobody.
+// refused returns somebody who got sold-out, and nothing else: a buyer without an answer may have an order. "" if nobody.
 func refused(h *buyers.History, sale string) string {
 	facts := h.Facts()
 	unanswered := map[uint32]bool{}
@@ -131,8 +131,8 @@ func TestEveryWrongIsFound(t *testing.T) {
 		}},
 		{"a buyer has a second live order", buyers.Duplicated, func() { p.row(bigSale, accepted(bigSale).User(), fresh()) }},
 		{"an order has a second row", buyers.Duplicated, func() { f := accepted(bigSale); p.row(dropID, f.User(), f.Order) }},
-		{"an order was told with two numbers", buyers.Duplicated, func() { f := accepted(bigSale); f.Number++; s.history.Note(f) }},
-		{"a buyer was told of two orders", buyers.Duplicated, func() { f := accepted(bigSale); f.Order = fresh(); s.history.Note(f) }},
+		{"an order was answered with two numbers", buyers.Duplicated, func() { f := accepted(bigSale); f.Number++; s.history.Note(f) }},
+		{"a buyer was answered with two orders", buyers.Duplicated, func() { f := accepted(bigSale); f.Order = fresh(); s.history.Note(f) }},
 		{"a row of nobody", buyers.Phantom, func() { p.row(bigSale, "somebody", fresh()) }},
 		{"a row of a buyer of something else", buyers.Phantom, func() { p.row(dropID, accepted(bigSale).User(), fresh()) }},
 		{"a row of a buyer who was refused", buyers.Phantom, func() { p.row(dropID, refused(s.history, dropID), fresh()) }},

@@ -24,7 +24,7 @@ type Report struct {
 	Answers   map[string]int         `json:"answers"`
 	Accepts   int                    `json:"accepts"` // orders that an answer named to their buyer
 	Kills     int                    `json:"kills"`   // of processes and servers, with SIGKILL
-	Unknown   int                    `json:"unknown"` // rows of buyers who never heard of them: their answers were lost
+	Unknown   int                    `json:"unknown"` // rows of buyers who don't know of them: their answers were lost
 	TakenBack int                    `json:"taken_back"`
 	Poisons   int                    `json:"poisons"`
 	Faults    []faultReport          `json:"faults"`

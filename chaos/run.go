@@ -143,7 +143,7 @@ func (r *run) inject(ctx context.Context) {
 		began := time.Now()
 		r.scheduler.follow(ctx, r.plan)
 		// The streams are poisoned once more. A rebuild makes good what leaked before, so that a dead letter which gives nothing
-		// back, or gives back what another order holds, may only show when nothing is lost after it.
+		// back, or gives back what another order has, may only show when nothing is lost after it.
 		if !r.opts.Calm {
 			r.scheduler.inject(ctx, step{Number: len(r.plan) + 1, At: r.opts.Duration, Kind: poison, Target: "redis"})
 		}

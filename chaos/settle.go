@@ -51,11 +51,11 @@ func (r *run) left(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		held, err := r.system.rdb.XPending(ctx, stream, pipeline.Group).Result()
+		group, err := r.system.rdb.XPending(ctx, stream, pipeline.Group).Result()
 		if err != nil {
 			return "", err
 		}
-		length, pending = length+n, pending+held.Count
+		length, pending = length+n, pending+group.Count
 	}
 	var releases int64
 	if err := r.system.pool.QueryRow(ctx, `select count(*) from releases where applied_at is null`).Scan(&releases); err != nil {

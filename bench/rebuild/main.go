@@ -146,7 +146,7 @@ func (s *stage) fill(ctx context.Context, orders int) error {
 	return err
 }
 
-// measure strikes Redis and tells how long it takes from its first answer until the sale is open again, with a verifier running as
+// measure strikes Redis and prints how long it takes from its first answer until the sale is open again, with a verifier running as
 // in every api and worker.
 func (s *stage) measure(ctx context.Context, name string, strike func(context.Context) error) error {
 	verifying, stop := context.WithCancel(ctx)

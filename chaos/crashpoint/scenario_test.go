@@ -28,14 +28,14 @@ type scenario struct {
 	prepare func(*run)
 	// act gives the process its work once it is ready, and waits for the answer; nil when it finds its work by itself.
 	act func(*run)
-	// interfere is called when the process passes a point, and held there meanwhile; nil: nothing happens beside.
+	// interfere is called when the process passes a point, which waits there meanwhile; nil: nothing happens beside.
 	interfere   func(*run)
 	interfereAt point
 	// done reports whether the work is done.
 	done func(*run) bool
 	// recover starts what takes over, and waits until all is settled.
 	recover func(*run)
-	// check holds what is left against what must be.
+	// check compares what is left with what must be.
 	check func(*run)
 }
 
@@ -54,9 +54,9 @@ type run struct {
 	first answer // to the first request of act; the zero answer when there was none
 }
 
-// play runs the scenario with a crash at the target. It returns the points that the process passed, and whether it was
+// try runs the scenario with a crash at the target. It returns the points that the process passed, and whether it was
 // killed.
-func (s *scenario) play(t *testing.T, at *testbed, names map[string]string, target point) (passed []point, reached bool) {
+func (s *scenario) try(t *testing.T, at *testbed, names map[string]string, target point) (passed []point, reached bool) {
 	t.Helper()
 	at.reset(t)
 	r := &run{T: t, testbed: at, scenario: s, warnings: programs.Warnings{Keep: 1000}}
@@ -257,7 +257,7 @@ func TestCrashPoints(t *testing.T) {
 				}
 			})
 			for range tries {
-				if _, reached := j.scenario.play(t, at, names, j.point); reached {
+				if _, reached := j.scenario.try(t, at, names, j.point); reached {
 					return
 				}
 			}
@@ -278,7 +278,7 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// findPoints plays each scenario once without a crash. It fails for steps that were not passed.
+// findPoints runs each scenario once without a crash. It fails for steps that were not passed.
 func findPoints(t *testing.T, all []*testbed, names map[string]string, scenarios []*scenario) []job {
 	t.Helper()
 	var mu sync.Mutex // protects found
@@ -289,7 +289,7 @@ func findPoints(t *testing.T, all []*testbed, names map[string]string, scenarios
 	}
 	share(all, firsts, func(at *testbed, j job) {
 		t.Run(j.scenario.name+"/without a crash", func(t *testing.T) {
-			passed, _ := j.scenario.play(t, at, names, point{})
+			passed, _ := j.scenario.try(t, at, names, point{})
 			passed = passed[max(0, slices.IndexFunc(passed, func(p point) bool { return p.label == j.scenario.from })):]
 			var lines []string
 			for _, p := range passed {

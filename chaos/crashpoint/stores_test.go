@@ -160,7 +160,7 @@ func (r *run) same(what string, got, want []string) {
 	}
 }
 
-// balanced audits a sale, and holds against our own reading who has a slot in Redis and how much is left there.
+// balanced audits a sale, and compares with our own reading who has a slot in Redis and how much is left there.
 func (r *run) balanced(id string, live ...string) {
 	r.Helper()
 	report, err := pipeline.NewAuditor(r.rdb, keys, r.store).Audit(r.Context(), r.stored(id))

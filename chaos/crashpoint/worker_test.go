@@ -84,7 +84,7 @@ func checkOrders(r *run) {
 	}
 }
 
-// shutdown is how a worker leaves that is told to stop: it hands over an order that somebody else has locked.
+// shutdown is how a worker leaves that is asked to stop: it hands over an order that somebody else has locked.
 func shutdown() *scenario {
 	return &scenario{
 		name: "shutdown", program: "worker", from: "redis xpending list",
@@ -133,7 +133,7 @@ func (r *run) length() int64 {
 }
 
 // stale is a worker that fetched events before a verification of Redis: it resubmits the events to Redis,
-// before it persists them. Redis has lost nothing: what only the memory of a process holds is lost with the process, and
+// before it persists them. Redis has lost nothing: what only the memory of a process has is lost with the process, and
 // not of this test.
 func stale() *scenario {
 	return &scenario{

@@ -25,7 +25,7 @@ const (
 	// runLimit bounds one run: a minute of faults, two for a broken build that never settles, and what comes before and after.
 	runLimit   = 10 * time.Minute
 	buildLimit = 10 * time.Minute
-	// stopGrace is how long a run that was told to stop may take to end its servers.
+	// stopGrace is how long a run may take to end its servers once it was asked to stop.
 	stopGrace = 30 * time.Second
 )
 
@@ -93,7 +93,7 @@ type trial struct {
 	keep    string
 }
 
-// run builds the broken program, plays the run and judges it. An error says that the defect was not caught, or could not be
+// run builds the broken program, does the run and judges it. An error says that the defect was not caught, or could not be
 // tried.
 func (t *trial) run(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "chaos-defects-")
@@ -108,7 +108,7 @@ func (t *trial) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r, err := t.play(ctx, program)
+	r, err := t.execute(ctx, program)
 	if err != nil {
 		return err
 	}
@@ -151,8 +151,8 @@ func (t *trial) build(ctx context.Context, dir string) (program string, err erro
 	return program, nil
 }
 
-// play returns the report of the run, whatever it says.
-func (t *trial) play(ctx context.Context, program string) (*chaos.Report, error) {
+// execute returns the report of the run, whatever it says.
+func (t *trial) execute(ctx context.Context, program string) (*chaos.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
 	var report, story bytes.Buffer
@@ -184,7 +184,7 @@ func (t *trial) judge(r *chaos.Report) error {
 	return nil
 }
 
-// wrongs are what is wrong besides the verdicts, but for faults that never happened: that tells nothing of the product.
+// wrongs are what is wrong besides the verdicts, but for faults that never happened: that says nothing of the product.
 func wrongs(r *chaos.Report) []string {
 	return slices.DeleteFunc(slices.Clone(r.Wrong), func(text string) bool { return strings.HasSuffix(text, " never happened") })
 }

@@ -10,9 +10,9 @@ import (
 	"os"
 	"time"
 
-	"sluice/internal/programs"
 	"sluice/db"
 	"sluice/internal/process"
+	"sluice/internal/programs"
 	"sluice/pipeline"
 )
 

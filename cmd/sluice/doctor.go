@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/internal/table"
 	"sluice/internal/config"
+	"sluice/internal/table"
 )
 
 type doctorCmd struct{}

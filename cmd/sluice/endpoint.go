@@ -3,8 +3,8 @@ package main
 import (
 	"strings"
 
-	"sluice/internal/table"
 	"sluice/internal/process"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 	"sluice/webhook"

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"sluice/internal/table"
 	"sluice/internal/process"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/buyers"
 )
 
-// shop is an API in small: it accepts up to its stock, one order per buyer, and can be told to misbehave.
+// shop is an API in small: it accepts up to its stock, one order per buyer, and can be made to misbehave.
 type shop struct {
 	stock    int
 	busy     int  // so many requests are refused first

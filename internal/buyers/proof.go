@@ -51,7 +51,7 @@ var rules = []rule{
 	ruleBadMoney, ruleEnds, ruleInOrder, ruleTurns, ruleUnits, ruleSlots, ruleLetters,
 }
 
-// Terms say what must hold of a run besides what always must.
+// Terms say what must be true of a run besides what always must.
 type Terms struct {
 	Answered bool // every request has an answer in the end, and no answer was strange
 	Lossy    bool // Redis lost data: an accept may be taken back, with a dead letter, and a slot forgets its key
@@ -70,7 +70,7 @@ type Finding struct {
 	Verdict Verdict
 	Text    string
 	rule    rule
-	user    string // whom it concerns; or ""
+	user    string // concerned; or ""
 	order   string
 }
 
@@ -79,7 +79,7 @@ type Proof struct {
 	Findings []Finding
 	Promised int // orders that an answer named to their buyers
 	Refused  int // of them that were taken back later, with a letter
-	Unknown  int // rows of buyers who never heard of them: the answers were lost
+	Unknown  int // rows of buyers who don't know of them: the answers were lost
 
 	history *History
 	stores  *Stores
@@ -142,7 +142,7 @@ type Check struct {
 // maxExamples bounds how many findings a failed check names.
 const maxExamples = 3
 
-// Checks says of each rule that was looked at whether it holds.
+// Checks says of each rule that was looked at whether it is kept.
 func (p *Proof) Checks() []Check {
 	var checks []Check
 	for _, rule := range rules {
@@ -166,7 +166,7 @@ func (p *Proof) Checks() []Check {
 	return checks
 }
 
-// Describe says all that is known about those whom a finding concerns. It goes through the whole history.
+// Describe says all that is known about the buyer and the order of a finding. It goes through the whole history.
 func (p *Proof) Describe(f Finding) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", f.Verdict, f.Text)
@@ -187,8 +187,8 @@ func (p *Proof) Describe(f Finding) string {
 		line("letter %s of entry %s: %s %s", l.Order, l.Entry, l.Reason, l.Error)
 	}
 	for _, sale := range p.stores.sales {
-		if held, ok := sale.slots[f.user]; ok {
-			line("slot in %s: order %s, %d units", sale.id, held.order, held.quantity)
+		if one, ok := sale.slots[f.user]; ok {
+			line("slot in %s: order %s, %d units", sale.id, one.order, one.quantity)
 		}
 	}
 	return b.String()
@@ -233,13 +233,13 @@ func (p *Proof) index() {
 	}
 }
 
-// whom is what a finding concerns.
-type whom struct {
+// subject is what a finding concerns.
+type subject struct {
 	rule        rule
 	user, order string
 }
 
-func (p *Proof) find(v Verdict, w whom, format string, args ...any) {
+func (p *Proof) find(v Verdict, w subject, format string, args ...any) {
 	p.Findings = append(p.Findings, Finding{v, fmt.Sprintf(format, args...), w.rule, w.user, w.order})
 }
 
@@ -247,7 +247,7 @@ func (p *Proof) detail(r rule, format string, args ...any) {
 	p.details[r] = fmt.Sprintf(format, args...)
 }
 
-// live reports whether an order holds its units at the end of the run, when nothing is left unpaid.
+// live reports whether an order has its units at the end of the run, when nothing is left unpaid.
 func (p *Proof) live(r *Order) bool {
 	if p.terms.Price > 0 {
 		return r.Status == statusPaid

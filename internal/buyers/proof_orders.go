@@ -16,7 +16,7 @@ func (p *Proof) checkPromises() {
 			if e != nil && e.order == one.order && (e.turn || by202) {
 				continue // checkTurns looks at those of the waitlist
 			}
-			w := whom{ruleAccepted, user, one.order}
+			w := subject{ruleAccepted, user, one.order}
 			if !by202 {
 				w.rule = ruleSameOrder
 				named++
@@ -31,13 +31,13 @@ func (p *Proof) checkPromises() {
 			}
 		}
 		if accepted > 1 {
-			p.find(Duplicated, whom{ruleOneEach, user, m.accepted[0].order}, "%s got a 202 for %d orders, and none was taken back", user, accepted)
+			p.find(Duplicated, subject{ruleOneEach, user, m.accepted[0].order}, "%s got a 202 for %d orders, and none was taken back", user, accepted)
 		}
 		if standing > 1 && len(m.named) > 0 {
-			p.find(Duplicated, whom{ruleSameOrder, user, m.named[0].order}, "%s got the names of %d orders, and none was taken back", user, standing)
+			p.find(Duplicated, subject{ruleSameOrder, user, m.named[0].order}, "%s got the names of %d orders, and none was taken back", user, standing)
 		}
 		if named > 0 && len(m.accepted) == 0 && len(m.openKeys) == 0 && !p.terms.Lossy {
-			p.find(Contradicted, whom{ruleSameOrder, user, m.named[0].order}, "%s has order %s, and no request was answered by 202", user, m.named[0].order)
+			p.find(Contradicted, subject{ruleSameOrder, user, m.named[0].order}, "%s has order %s, and no request was answered by 202", user, m.named[0].order)
 		}
 	}
 	t := p.history.tally
@@ -45,7 +45,7 @@ func (p *Proof) checkPromises() {
 	p.detail(ruleSameOrder, "%d times the same 202, %d times already-ordered", t.Replays, t.Outcomes[AlreadyOrdered])
 }
 
-func (p *Proof) checkNumber(w whom, m *memory, one promise, numbers map[int64]string) {
+func (p *Proof) checkNumber(w subject, m *memory, one promise, numbers map[int64]string) {
 	if both, several := m.numbersOf[one.order]; several {
 		p.find(Duplicated, w, "order %s was answered with the numbers %d and %d", one.order, both[0], both[1])
 	}
@@ -59,7 +59,7 @@ func (p *Proof) checkNumber(w whom, m *memory, one promise, numbers map[int64]st
 }
 
 // stands reports whether a promised order stands, or should.
-func (p *Proof) stands(w whom, m *memory, one promise) bool {
+func (p *Proof) stands(w subject, m *memory, one promise) bool {
 	if p.stores == nil {
 		return true
 	}
@@ -93,7 +93,7 @@ func (p *Proof) checkRows() {
 	standing := map[place]int{}
 	for i := range p.stores.Orders {
 		r := &p.stores.Orders[i]
-		w := whom{ruleNoStranger, r.User, r.ID}
+		w := subject{ruleNoStranger, r.User, r.ID}
 		if r.Status == statusRejected {
 			if p.promised[r.ID] {
 				w.rule = ruleAccepted
@@ -104,7 +104,7 @@ func (p *Proof) checkRows() {
 			continue
 		}
 		if standing[place{r.Sale, r.User}]++; standing[place{r.Sale, r.User}] == 2 {
-			p.find(Duplicated, whom{ruleOneEach, r.User, r.ID}, "%s has two orders in sale %s", r.User, r.Sale)
+			p.find(Duplicated, subject{ruleOneEach, r.User, r.ID}, "%s has two orders in sale %s", r.User, r.Sale)
 		}
 		if why := p.causeless(r); why != "" {
 			p.find(Phantom, w, "order %s of %s: %s", r.ID, r.User, why)
@@ -146,13 +146,13 @@ func (p *Proof) checkAnswers() {
 	for buyer, m := range p.buyers {
 		user, e := UserOf(buyer), p.history.entries[buyer]
 		if m.soldOut && len(m.accepted) > 0 {
-			p.find(Contradicted, whom{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was told sold-out", user, m.accepted[0].order)
+			p.find(Contradicted, subject{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was told sold-out", user, m.accepted[0].order)
 		}
 		for _, one := range m.named {
 			if e != nil && e.turn && e.order == one.order {
 				continue
 			}
-			w := whom{ruleSameOrder, user, one.order}
+			w := subject{ruleSameOrder, user, one.order}
 			if m.soldOut && len(m.accepted) == 0 {
 				p.find(Contradicted, w, "%s has order %s and was told sold-out", user, one.order)
 			}
@@ -162,7 +162,7 @@ func (p *Proof) checkAnswers() {
 			}
 		}
 		if p.terms.Answered && len(m.openKeys) > 0 {
-			p.find(Lost, whom{ruleAnswered, user, ""}, "%s never learned what became of a request", user)
+			p.find(Lost, subject{ruleAnswered, user, ""}, "%s never learned what became of a request", user)
 		}
 	}
 	h := p.history
@@ -171,10 +171,10 @@ func (p *Proof) checkAnswers() {
 		return
 	}
 	for _, text := range h.strange {
-		p.find(Contradicted, whom{rule: ruleAnswered}, "%s", text)
+		p.find(Contradicted, subject{rule: ruleAnswered}, "%s", text)
 	}
 	if more := h.strangeCount - len(h.strange); more > 0 {
-		p.find(Contradicted, whom{rule: ruleAnswered}, "and %d more", more)
+		p.find(Contradicted, subject{rule: ruleAnswered}, "and %d more", more)
 	}
 	t := h.tally
 	answers := t.Requests - t.Outcomes[NoAnswer] - t.Outcomes[Unexpected]
@@ -193,6 +193,6 @@ func (p *Proof) checkSoldOut() {
 	}
 	p.detail(ruleSoldOut, "%d orders with %d units, of %d for sale", orders, units, p.terms.Stock)
 	if units != p.terms.Stock || orders != p.terms.Stock {
-		p.find(Oversold, whom{rule: ruleSoldOut}, "%s", p.details[ruleSoldOut])
+		p.find(Oversold, subject{rule: ruleSoldOut}, "%s", p.details[ruleSoldOut])
 	}
 }

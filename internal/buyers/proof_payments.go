@@ -14,7 +14,7 @@ func (p *Proof) checkPayments() {
 	paid := 0
 	for i := range p.stores.Orders {
 		r := &p.stores.Orders[i]
-		w, with := whom{ruleOnePayment, r.User, r.ID}, payments[r.ID]
+		w, with := subject{ruleOnePayment, r.User, r.ID}, payments[r.ID]
 		delete(payments, r.ID)
 		switch {
 		case r.Status != statusPaid && len(with) > 0:
@@ -27,12 +27,12 @@ func (p *Proof) checkPayments() {
 		}
 	}
 	for id := range payments {
-		p.find(Contradicted, whom{rule: ruleOnePayment, order: id}, "order %s is paid and is not there", id)
+		p.find(Contradicted, subject{rule: ruleOnePayment, order: id}, "order %s is paid and is not there", id)
 	}
 	p.detail(ruleOnePayment, "%d orders, %d payments, of %d.%02d %s each", paid, paid, p.terms.Price/100, p.terms.Price%100, p.terms.Currency)
 
 	for _, id := range p.history.otherAnswers {
-		p.find(Contradicted, whom{rule: ruleOnce, order: id}, "the payment of order %s was answered differently when it was reported again", id)
+		p.find(Contradicted, subject{rule: ruleOnce, order: id}, "the payment of order %s was answered differently when it was reported again", id)
 	}
 	p.detail(ruleOnce, "%d times under the same webhook-id the same answer, %d times under another", p.history.repeated, p.history.payments[PaymentRepeated])
 }
@@ -46,12 +46,12 @@ func (p *Proof) checkBadPayments() {
 		if s := p.history.settled[r.ID]; s != nil && s.bad {
 			bad++
 			if r.Status == statusPaid {
-				p.find(Contradicted, whom{ruleBadMoney, r.User, r.ID}, "order %s is paid by bad money", r.ID)
+				p.find(Contradicted, subject{ruleBadMoney, r.User, r.ID}, "order %s is paid by bad money", r.ID)
 			}
 		}
 	}
 	for _, one := range p.stores.payments {
-		w := whom{rule: ruleBadMoney, order: one.OrderID}
+		w := subject{rule: ruleBadMoney, order: one.OrderID}
 		switch {
 		case strings.HasSuffix(one.WebhookID, suffixForged):
 			p.find(Contradicted, w, "the forged %s is on record as %s", one.WebhookID, one.Outcome)
@@ -62,15 +62,14 @@ func (p *Proof) checkBadPayments() {
 	p.detail(ruleBadMoney, "%d orders, none of them paid", bad)
 }
 
-// checkEnds checks that each order ended as was answered to its buyer and the payment provider, and that those of which nothing
-// was heard expired.
+// checkEnds checks that each order ended as was answered to its buyer and the payment provider, and that those without any answer expired.
 func (p *Proof) checkEnds() {
 	count := map[string]int{}
 	for i := range p.stores.Orders {
 		r := &p.stores.Orders[i]
 		count[r.Status]++
 		if want := p.history.settled[r.ID].end(); !strings.Contains(want, r.Status) {
-			p.find(Contradicted, whom{ruleEnds, r.User, r.ID}, "order %s is %s, answered was %s", r.ID, r.Status, want)
+			p.find(Contradicted, subject{ruleEnds, r.User, r.ID}, "order %s is %s, answered was %s", r.ID, r.Status, want)
 		}
 	}
 	p.detail(ruleEnds, "%d paid, %d cancelled, %d expired, %d to be paid back",

@@ -5,7 +5,7 @@ func (p *Proof) checkSales() {
 	type sums struct {
 		live  map[string]*Order // by user
 		units int64
-		gone  bool // an order does not hold its units any more
+		gone  bool // an order has given its units back
 	}
 	of := map[string]*sums{}
 	for _, sale := range p.stores.sales {
@@ -33,7 +33,7 @@ func (p *Proof) checkSales() {
 }
 
 func (p *Proof) checkUnits(s *saleState, live int64, gone bool) {
-	w := whom{rule: ruleUnits}
+	w := subject{rule: ruleUnits}
 	if len(s.missing) > 0 {
 		p.find(Leaked, w, "sale %s is not in Redis: %v", s.id, s.missing)
 		return
@@ -52,10 +52,10 @@ func (p *Proof) checkUnits(s *saleState, live int64, gone bool) {
 	}
 	p.detail(ruleUnits, "%d paid + %d left = %d", live, s.stock, s.total)
 	if s.slots != nil && s.sold != live {
-		p.find(Leaked, whom{rule: ruleSlots}, "sale %s counts %d sold, its live orders hold %d", s.id, s.sold, live)
+		p.find(Leaked, subject{rule: ruleSlots}, "sale %s counts %d sold, its live orders have %d", s.id, s.sold, live)
 	}
-	if !gone && s.stock > 0 && p.saidSoldOut(s.id) { // nothing ever came back, so the answer to whoever asked for one unit was wrong
-		p.find(Contradicted, whom{rule: ruleNoLie}, "sale %s said sold-out and has %d units left", s.id, s.stock)
+	if !gone && s.stock > 0 && p.saidSoldOut(s.id) { // nothing ever came back, so sold-out was a wrong answer to a buyer of one unit
+		p.find(Contradicted, subject{rule: ruleNoLie}, "sale %s said sold-out and has %d units left", s.id, s.stock)
 	}
 }
 
@@ -69,15 +69,15 @@ func (p *Proof) saidSoldOut(sale string) bool {
 }
 
 func (p *Proof) checkSlots(s *saleState, live map[string]*Order) {
-	for user, held := range s.slots {
-		if r := live[user]; r == nil || r.ID != held.order || r.Quantity != held.quantity {
-			p.find(Leaked, whom{ruleSlots, user, held.order}, "sale %s: the slot of %s names order %s (%d units), which is not a live order of that buyer",
-				s.id, user, held.order, held.quantity)
+	for user, one := range s.slots {
+		if r := live[user]; r == nil || r.ID != one.order || r.Quantity != one.quantity {
+			p.find(Leaked, subject{ruleSlots, user, one.order}, "sale %s: the slot of %s names order %s (%d units), which is not a live order of that buyer",
+				s.id, user, one.order, one.quantity)
 		}
 	}
 	for user, r := range live {
-		if _, held := s.slots[user]; !held {
-			p.find(Leaked, whom{ruleSlots, user, r.ID}, "sale %s: order %s of %s has no slot in Redis", s.id, r.ID, user)
+		if _, ok := s.slots[user]; !ok {
+			p.find(Leaked, subject{ruleSlots, user, r.ID}, "sale %s: order %s of %s has no slot in Redis", s.id, r.ID, user)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (p *Proof) checkLetters() {
 		}
 		letters[l.Entry]++
 		if !poisoned && !(p.terms.Lossy && l.Reason == reasonRedisLost) {
-			p.find(Unburied, whom{rule: ruleLetters, order: l.Order}, "entry %s (order %s of sale %s) became a letter, %s: nobody poisoned it", l.Entry, l.Order, l.Sale, l.Reason)
+			p.find(Unburied, subject{rule: ruleLetters, order: l.Order}, "entry %s (order %s of sale %s) became a letter, %s: nobody poisoned it", l.Entry, l.Order, l.Sale, l.Reason)
 		}
 	}
 	for _, one := range p.history.poisons {
@@ -109,6 +109,6 @@ func (p *Proof) checkLetters() {
 		if n == want || n == 0 && p.terms.Lossy { // it may have gone with Redis' data
 			continue
 		}
-		p.find(Unburied, whom{rule: ruleLetters, order: one.Order}, "poison %s (%s) has %d letters, want %d", one.Entry, one.Sort, n, want)
+		p.find(Unburied, subject{rule: ruleLetters, order: one.Order}, "poison %s (%s) has %d letters, want %d", one.Entry, one.Sort, n, want)
 	}
 }

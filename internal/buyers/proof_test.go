@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// honest is a small sale in which all went well. Buyers 0 to 4 have an order, and paid, paid and told it twice, cancelled, forgot,
-// sent a wrong amount. All others were told sold-out; 5 to 9 joined the waitlist in this order, 7 left, and 5, 6 and 8 were served
+// honest is a small sale in which all went well. Buyers 0 to 4 have an order, and paid, paid and reported it twice, cancelled, forgot,
+// sent a wrong amount. All others got sold-out; 5 to 9 joined the waitlist in this order, 7 left, and 5, 6 and 8 were served
 // and paid. Some asked again.
 func honest() (*History, *Stores) {
 	h := NewHistory()
@@ -112,7 +112,7 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 			[]rule{ruleAccepted, ruleSoldOut, ruleOneEach}},
 		{"a buyer has a second order", func(_ *History, b *Stores) { b.Orders = append(b.Orders, stranger(b.Orders[0].User)) },
 			[]rule{ruleNoStranger, ruleOneEach}},
-		{"an order appears that nobody was told of", func(_ *History, b *Stores) { b.Orders = append(b.Orders, stranger("buyer-000010")) },
+		{"an order appears that no answer named", func(_ *History, b *Stores) { b.Orders = append(b.Orders, stranger("buyer-000010")) },
 			[]rule{ruleNoStranger}},
 		{"an order has another buyer", func(_ *History, b *Stores) { b.Orders[0].User = "buyer-000010" }, []rule{ruleAccepted}},
 		{"an order has two units", func(_ *History, b *Stores) { b.Orders[3].Quantity = 2 }, []rule{ruleAccepted, ruleSoldOut}},
@@ -204,11 +204,11 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 		{"somebody who left is served", func(_ *History, b *Stores) {
 			b.Orders = append(b.Orders, Order{Sale: saleID, ID: orderOf(7), User: "buyer-000007", Quantity: 1, Status: statusExpired, Sequence: 99})
 		}, []rule{ruleTurns}},
-		{"somebody is served and not told", func(h *History, _ *Stores) {
+		{"somebody is served and does not know", func(h *History, _ *Stores) {
 			h.entries[8].turn = false
 			h.forget(8, AlreadyOrdered)
 		}, []rule{ruleTurns}},
-		{"somebody is told and not served", func(h *History, _ *Stores) { h.entries[9].turn = true }, []rule{ruleTurns}},
+		{"somebody's turn comes and nothing is served", func(h *History, _ *Stores) { h.entries[9].turn = true }, []rule{ruleTurns}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()

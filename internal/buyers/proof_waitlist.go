@@ -7,15 +7,15 @@ import (
 )
 
 // checkInOrder checks that units went to buyers in the order in which they had joined the waitlist. What they know of that order:
-// the places in their answers while nobody had left the list yet; and that whoever had the answer before somebody else asked
-// was first. Who was not served at all stands behind all who were.
+// the places in their answers while nobody had left the list yet; and that a buyer who had the answer before another one asked
+// was first. Those who were not served at all stand behind those who were.
 func (p *Proof) checkInOrder() {
 	line := p.line()
 	var lastPlace, served int
 	var lastAsked time.Time
 	for _, w := range line {
 		if w.position > 0 && w.position < lastPlace || w.answered.Before(lastAsked) {
-			p.find(Contradicted, whom{ruleInOrder, w.user, w.order}, "%s, at place %d, was overtaken", w.user, w.position)
+			p.find(Contradicted, subject{ruleInOrder, w.user, w.order}, "%s, at place %d, was overtaken", w.user, w.position)
 		}
 		if w.sequence == 0 {
 			continue // those who were not served are not in any order among each other
@@ -58,8 +58,7 @@ func (p *Proof) line() []inLine {
 	return line
 }
 
-// checkTurns checks that whoever's turn came by the answer has that order, nobody else who waited has one, and whoever left has
-// none.
+// checkTurns checks that those whose turn came by the answer have that order, and others who waited or left have none.
 func (p *Proof) checkTurns() {
 	turns := 0
 	for buyer, e := range p.history.entries {
@@ -67,7 +66,7 @@ func (p *Proof) checkTurns() {
 		if rows := p.ordersOf[e.order]; len(rows) > 0 {
 			r = rows[0]
 		}
-		w := whom{ruleTurns, UserOf(buyer), e.order}
+		w := subject{ruleTurns, UserOf(buyer), e.order}
 		switch {
 		case e.left && r != nil:
 			p.find(Contradicted, w, "%s left the list and has order %s", w.user, r.ID)

@@ -52,7 +52,7 @@ type saleState struct {
 	stock int64 // in Redis, as the next ones
 	// slots are the buyers' slots; nil: neither they nor Postgres' counter sold are to be compared.
 	slots   map[string]slot // by user
-	missing []string        // partitions of which Redis holds nothing
+	missing []string        // partitions of which Redis has nothing
 	sold    int64
 }
 
@@ -62,7 +62,7 @@ type slot struct {
 	quantity int
 }
 
-// Stores are what Postgres and Redis hold.
+// Stores are what Postgres and Redis have.
 type Stores struct {
 	Orders   []Order
 	payments []paymentRecord

@@ -83,7 +83,7 @@ func (h *History) noteJoined(buyer uint32, asked time.Time, a Answer) {
 	}
 }
 
-// noteLeft: for whom the turn came first, it has come.
+// noteLeft: a buyer whose turn came first has the order.
 func (h *History) noteLeft(buyer uint32, a Answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -76,7 +76,7 @@ func (s *session) sell(ctx context.Context) error {
 	return nil
 }
 
-// prove compares what buyers were answered with what Postgres and Redis hold, and audits.
+// prove compares what buyers were answered with what Postgres and Redis have, and audits.
 func (s *session) prove(ctx context.Context) (*Result, error) {
 	s.narrator.chapterf("The proof: what %s buyers and the payment provider were told, against what Postgres and Redis hold", number(s.opts.Buyers))
 	reading, cancel := context.WithTimeout(ctx, readLimit)

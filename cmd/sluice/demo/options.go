@@ -12,7 +12,7 @@ import (
 const (
 	minRequests = 200
 	maxRequests = 1_000_000 // some minutes at the highest rate, and 100 MB of memory for what buyers remember
-	minStock    = 10        // with fewer there is hardly a moment in which a worker holds orders
+	minStock    = 10        // with fewer there is hardly a moment in which orders are in flight at a worker
 	minRate     = 100       // requests per second
 	maxRate     = 50_000    // more than one machine sends
 	// paySlack is the time to pay that is left after the rush, on a machine that keeps up with it, and payPerUnit what each
