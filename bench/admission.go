@@ -13,7 +13,8 @@ import (
 )
 
 // benchAdmission measures the admission without HTTP against the bare script, called with batches of the size that the
-// admission's gate made: with one call in flight, as the gate has it, and with two, which is what a second one would bring.
+// admission's gate made: with one call in flight, as the gate has it, and with two, which is what a second one would
+// bring.
 func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
 	a, err := newAPI(ctx, s)
 	if err != nil {
@@ -22,11 +23,12 @@ func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Resul
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
 	g := &gateBench{testbed: s, admission: a.admission, batch: min(s.opts.Clients, lua.MaxAdmitBatch)}
 	c := comparison{
-		name:       "admission",
-		title:      fmt.Sprintf("Admission without HTTP, %d callers in one process", s.opts.Clients),
-		unit:       "orders",
-		candidates: []candidate{g.gate(), g.script("script, 1 call in flight", 1), g.script("script, 2 calls in flight", 2)},
-		pairs:      []pair{{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1}},
+		name:  "admission",
+		title: fmt.Sprintf("Admission without HTTP, %d callers in one process", s.opts.Clients),
+		unit:  "orders",
+		candidates: []candidate{g.gate(), g.script("script, 1 call in flight", 1),
+			g.script("script, 2 calls in flight", 2)},
+		pairs: []pair{{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1}},
 	}
 	result, err := c.run(ctx, s)
 	return []Result{result}, err
@@ -53,7 +55,8 @@ func (g *gateBench) gate() candidate {
 	return candidate{
 		name: "admission", prepare: g.prepare,
 		run: func(ctx context.Context) (Work, error) {
-			return together(g.testbed.opts.Clients, g.length, func(i int) func() error { return g.buyer(ctx, uint64(i)) })
+			return together(g.testbed.opts.Clients, g.length,
+				func(i int) func() error { return g.buyer(ctx, uint64(i)) })
 		},
 		check: func(ctx context.Context, w *Work) error {
 			err := g.check(ctx, w)
@@ -108,7 +111,8 @@ func (g *gateBench) fill(requests []lua.AdmitRequest, first int64) {
 	for i := range requests {
 		n := first + int64(i)
 		user := buyerID(g.testbed.opts.Seed, g.first+uint64(n))
-		r := lua.AdmitRequest{OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user, Quantity: 1}
+		r := lua.AdmitRequest{OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user,
+			Quantity: 1}
 		if g.testbed.opts.Keys {
 			r.KeyHash, r.PayloadHash = "5f0c1bd8e6a94c275f0c1bd8", "a1b2c3d4e5f60718a1b2c3d4"
 		}
@@ -122,7 +126,8 @@ const maxEvents = 1 << 40
 // admitAll makes one script call in which everybody must be accepted.
 func admitAll(ctx context.Context, s *testbed, requests []lua.AdmitRequest) error {
 	p := s.sale.Partitions[0]
-	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p), Trusted: keys.Trusted(p),
+	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
+		Trusted:  keys.Trusted(p),
 		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID)}
 	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, maxEvents, requests)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// checkAccepts compares what Redis has with what buyers were answered: as many events, slots and units taken as there were
-// accepts, and the sale's counter agrees.
+// checkAccepts compares what Redis has with what buyers were answered: as many events, slots and units taken as there
+// were accepts, and the sale's counter agrees.
 func (s *testbed) checkAccepts(ctx context.Context, accepts int64) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -94,7 +94,8 @@ func (s *testbed) checkCounters(ctx context.Context, rows int64) error {
 		return err
 	}
 	if sold != rows || watermark != rows {
-		return fmt.Errorf("the counts do not add up: %d rows, but %d units sold and watermark %d", rows, sold, watermark)
+		return fmt.Errorf("the counts do not add up: %d rows, but %d units sold and watermark %d", rows, sold,
+			watermark)
 	}
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connection is one kept connection to the server, with the request ready in memory: only the buyer's id changes. It reads
-// of an answer what it must: the status and where the body ends. A general client would cost as much CPU time as the
-// server does, and on a small machine that is the server's.
+// connection is one kept connection to the server, with the request ready in memory: only the buyer's id changes. It
+// reads of an answer what it must: the status and where the body ends. A general client would cost as much CPU time
+// as the server does, and on a small machine that is the server's.
 type connection struct {
 	conn     net.Conn
 	reader   *bufio.Reader
@@ -41,7 +41,8 @@ func newConnection(conn net.Conn, f *load, index uint64) *connection {
 func orderRequest(f *load) []byte {
 	const body = `{"quantity":1}`
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\nX-User-Id: %s\r\n", f.Path, f.Addr, placeholderID)
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\nX-User-Id: %s\r\n", f.Path, f.Addr,
+		placeholderID)
 	if f.Keys {
 		fmt.Fprintf(&b, "Idempotency-Key: order-%s\r\n", placeholderID)
 	}

@@ -15,8 +15,8 @@ const (
 	answerLimit = 10 * time.Second
 )
 
-// connections is the connections of one load. Each has a goroutine that sends one request after the other, each for a buyer
-// who was never seen before.
+// connections is the connections of one load. Each has a goroutine that sends one request after the other, each for a
+// buyer who was never seen before.
 type connections struct{ connections []*connection }
 
 func (f *load) connections() (*connections, error) {
@@ -88,10 +88,10 @@ func (c *connection) rush(until time.Time) error {
 	return nil
 }
 
-// arrive sends requests at random moments, at so many per second on average (a Poisson process), whether or not the server
-// keeps up. A request that had to wait for the connection counts from the moment at which it was due: to count from when
-// it was sent would hide just the waits that a slow server causes. One that found it free counts from when it was sent,
-// because that the timer fired late is not the server's fault.
+// arrive sends requests at random moments, at so many per second on average (a Poisson process), whether or not the
+// server keeps up. A request that had to wait for the connection counts from the moment at which it was due: to count
+// from when it was sent would hide just the waits that a slow server causes. One that found it free counts from when
+// it was sent, because that the timer fired late is not the server's fault.
 func (c *connection) arrive(began, until time.Time, rate float64, arrivals *rand.Rand) error {
 	for due := began; ; {
 		due = due.Add(time.Duration(arrivals.ExpFloat64() / rate * float64(time.Second)))

@@ -71,7 +71,8 @@ func send(t *testing.T, f *load) loadResult {
 	return tally
 }
 
-// A server that stalls must show in the waiting times of those who were due meanwhile, not only of the one who was there.
+// A server that stalls must show in the waiting times of those who were due meanwhile, not only of the one who was
+// there.
 func TestArrivalsCountFromWhenTheyWereDue(t *testing.T) {
 	const stall = 100 * time.Millisecond
 	var once sync.Once

@@ -12,10 +12,11 @@ type load struct {
 	Path        string        `json:"path"` // of the sale's orders
 	Connections int           `json:"connections"`
 	Length      time.Duration `json:"length"`
-	Rate        float64       `json:"rate"` // requests/s over all connections; 0: each buyer after the other, as answers come
-	Seed        uint64        `json:"seed"`
-	First       uint64        `json:"first"` // number of the first buyer
-	Keys        bool          `json:"keys"`  // with an Idempotency-Key
+	// requests/s over all connections; 0: each buyer after the other, as answers come
+	Rate  float64 `json:"rate"`
+	Seed  uint64  `json:"seed"`
+	First uint64  `json:"first"` // number of the first buyer
+	Keys  bool    `json:"keys"`  // with an Idempotency-Key
 }
 
 // loadResult is what became of a load. Every request that was sent has its answer in it.

@@ -12,8 +12,8 @@ import (
 // lockTTL is the lease of every candidate's locks: nobody renews or loses one during a round.
 const lockTTL = 15 * time.Second
 
-// benchLocks measures package lock against a raw SET NX PX with compare-and-delete and against other libraries, on the same
-// server, which writes nothing to disk meanwhile; and what the worker's batch lock costs.
+// benchLocks measures package lock against a raw SET NX PX with compare-and-delete and against other libraries, on
+// the same server, which writes nothing to disk meanwhile; and what the worker's batch lock costs.
 func benchLocks(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
 	d, err := newLockBench(ctx, s)
 	if err != nil {
@@ -37,7 +37,8 @@ func benchLocks(ctx context.Context, s *testbed, _ *Report) (results []Result, e
 func (d *lockBench) pairs(ctx context.Context) ([]Result, error) {
 	var results []Result
 	for _, n := range []int{16, 128} {
-		c := comparison{name: fmt.Sprintf("locks-%d", n), title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1}
+		c := comparison{name: fmt.Sprintf("locks-%d", n),
+			title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1}
 		for _, r := range d.lockers {
 			c.candidates = append(c.candidates, candidate{name: r.name, run: func(ctx context.Context) (Work, error) {
 				return d.during(ctx, n, func(ctx context.Context, i int) error {
@@ -79,7 +80,8 @@ func (d *lockBench) batches(ctx context.Context) ([]Result, error) {
 	}
 	counted := func(w Work, err error) (Work, error) { w.Count *= lockBatch; return w, err }
 	c := comparison{
-		name: "locks-batch", title: fmt.Sprintf("Batches of %d locks, taken and freed by one goroutine", lockBatch), unit: "locks",
+		name: "locks-batch", title: fmt.Sprintf("Batches of %d locks, taken and freed by one goroutine",
+			lockBatch), unit: "locks",
 		candidates: []candidate{
 			{name: "TryLockMany", run: func(ctx context.Context) (Work, error) {
 				return counted(d.during(ctx, 1, func(ctx context.Context, _ int) error {
@@ -91,7 +93,8 @@ func (d *lockBench) batches(ctx context.Context) ([]Result, error) {
 				}))
 			}},
 			{name: "one after the other", run: func(ctx context.Context) (Work, error) {
-				return counted(d.during(ctx, 1, func(ctx context.Context, _ int) error { return d.oneByOne(ctx, keys) }))
+				return counted(d.during(ctx, 1,
+					func(ctx context.Context, _ int) error { return d.oneByOne(ctx, keys) }))
 			}},
 		},
 		pairs: []pair{{"TryLockMany / one after the other", 0, 1}},

@@ -21,12 +21,12 @@ const (
 	pingEvery = 2 * time.Millisecond
 )
 
-// contention measures one lock that all want all the time: for how long it is nobody's, between two holders. Once each frees it at
-// once, so that the cores are what there is too little of; and once each works with it for a moment.
+// contention measures one lock that all want all the time: for how long it is nobody's, between two holders. Once
+// each frees it at once, so that the cores are what there is too little of; and once each works with it for a moment.
 //
-// The lock is free from the instant at which the unlock was on the server, as near as a client can know: half way through the call.
-// The aim of 1.5 round trips counts from there: a message to the next one and its claim. The time from the call of unlock is reported
-// besides, which is no guess, and half a round trip longer.
+// The lock is free from the instant at which the unlock was on the server, as near as a client can know: half way
+// through the call. The aim of 1.5 round trips counts from there: a message to the next one and its claim. The time
+// from the call of unlock is reported besides, which is no guess, and half a round trip longer.
 func (d *lockBench) contention(ctx context.Context) (results []Result, err error) {
 	for _, held := range []time.Duration{0, heldFor} {
 		r, err := d.contend(ctx, held)
@@ -63,13 +63,16 @@ func (d *lockBench) contend(ctx context.Context, held time.Duration) (Result, er
 		trip = min(trip, spreadOf(rounds.ping).Median)
 	}
 	trip = max(trip, 1)
-	r.Notes = append(r.Notes, fmt.Sprintf("a round trip is a PING beside, p50, of whoever has the quickest: %.0f µs", trip))
+	r.Notes = append(r.Notes,
+		fmt.Sprintf("a round trip is a PING beside, p50, of whoever has the quickest: %.0f µs", trip))
 	for i, rounds := range seen {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s: hand-over p50 %.1f round trips, %.1f from the call of unlock (PING beside it %.0f µs); wait p99/p50 %.2f",
-			d.lockers[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("%s: hand-over p50 %.1f round trips, %.1f from the call of unlock (PING beside it %.0f µs); wait p99/p50 %.2f",
+				d.lockers[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
 	}
 	for i := 1; i <= 2; i++ {
-		r.reach(d.lockers[i].name+", hand-over p50 in round trips", spreadOf(seen[i].freed).Median/trip, handOverTrips, false)
+		r.reach(d.lockers[i].name+", hand-over p50 in round trips", spreadOf(seen[i].freed).Median/trip, handOverTrips,
+			false)
 		r.reach("the same from the call of unlock", spreadOf(seen[i].called).Median/trip, handOverTrips+0.5, false)
 	}
 	r.reach("fair wait p99/p50", spreadOf(seen[2].waits).Median, 1.1, false)
@@ -91,8 +94,8 @@ func (r *rounds) counted() rounds {
 	return rounds{ping: r.ping[1:], freed: r.freed[1:], called: r.called[1:], waits: r.waits[1:]}
 }
 
-// round is one of them, p50 in µs of a PING meanwhile and of the hand-overs, from unlock on the server and from its call; and
-// p99/p50 of the waits.
+// round is one of them, p50 in µs of a PING meanwhile and of the hand-overs, from unlock on the server and from its
+// call; and p99/p50 of the waits.
 type round struct{ ping, freed, called, waits float64 }
 
 // turn is one hold of the lock: since when, when its unlock was called, and when it was freed.
@@ -134,8 +137,8 @@ func (d *lockBench) contended(ctx context.Context, r locker, held time.Duration)
 	return w, round{ping, w.Latency.P50, called.P50, wait.P99 / max(wait.P50, 1)}, err
 }
 
-// gaps are the times between one turn and the next, in µs, from an instant of the former. The next holder may have the lock before
-// half of the unlock has passed, which is a guess. Such a gap counts as none.
+// gaps are the times between one turn and the next, in µs, from an instant of the former. The next holder may have
+// the lock before half of the unlock has passed, which is a guess. Such a gap counts as none.
 func gaps(turns []turn, from func(turn) time.Time) []uint32 {
 	var gaps []uint32
 	for i := 1; i < len(turns); i++ {

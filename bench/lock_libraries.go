@@ -53,7 +53,8 @@ func newLockBench(ctx context.Context, s *testbed) (*lockBench, error) {
 	}
 	d.rueidis, err = rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, KeyValidity: lockTTL,
-		TryNextAfter: rueidisWake, // there is no next server to try; after its 20 ms it gives a call up, and waits to be woken
+		// there is no next server to try; after its 20 ms it gives a call up, and waits to be woken
+		TryNextAfter: rueidisWake,
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.close(ctx))
@@ -131,7 +132,8 @@ func ofOurs(mutex func(string) lock.Mutex) func(context.Context, string) (func(c
 
 func (d *lockBench) redislock(c *redislock.Client) func(context.Context, string) (func(context.Context) error, error) {
 	return func(ctx context.Context, key string) (func(context.Context) error, error) {
-		l, err := c.Obtain(ctx, key+":bsm", lockTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)})
+		l, err := c.Obtain(ctx, key+":bsm", lockTTL,
+			&redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)})
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +143,8 @@ func (d *lockBench) redislock(c *redislock.Client) func(context.Context, string)
 
 func redsyncLock(r *redsync.Redsync) func(context.Context, string) (func(context.Context) error, error) {
 	return func(ctx context.Context, key string) (func(context.Context) error, error) {
-		m := r.NewMutex(key+":redsync", redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30), redsync.WithRetryDelay(retryEvery))
+		m := r.NewMutex(key+":redsync", redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30),
+			redsync.WithRetryDelay(retryEvery))
 		if err := m.LockContext(ctx); err != nil {
 			return nil, err
 		}
@@ -152,8 +155,8 @@ func redsyncLock(r *redsync.Redsync) func(context.Context, string) (func(context
 	}
 }
 
-// rueidisWake is how long it waits before it asks again: a call that failed on a busy machine changes nothing on the server,
-// which then has nothing to wake it for.
+// rueidisWake is how long it waits before it asks again: a call that failed on a busy machine changes nothing on the
+// server, which then has nothing to wake it for.
 const rueidisWake = 2 * time.Second
 
 func (d *lockBench) rueidislock(ctx context.Context, key string) (func(context.Context) error, error) {

@@ -12,8 +12,8 @@ import (
 	"sluice/lock"
 )
 
-// benchWorkerLocks measures the worker with and without its batch lock. Without: the call that takes the locks is answered
-// as by a server without memory, on which the worker goes on without locks and has none to free.
+// benchWorkerLocks measures the worker with and without its batch lock. Without: the call that takes the locks is
+// answered as by a server without memory, on which the worker goes on without locks and has none to free.
 func benchWorkerLocks(ctx context.Context, s *testbed) (result Result, err error) {
 	h, err := newWorkload(s)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *testbed) fullAnswer(ctx context.Context) (answer, err error) {
 	return full, nil
 }
 
-// noLocks answers the script that takes a batch of locks in the server's place. It is known by its first key: a worker's
-// other scripts begin with another.
+// noLocks answers the script that takes a batch of locks in the server's place. It is known by its first key: a
+// worker's other scripts begin with another.
 type noLocks struct{ full error }
 
 func (n noLocks) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -60,8 +60,8 @@ func (s *testbed) postgresSettings(ctx context.Context) (string, error) {
 	return strings.Join(append(parts, "unix socket"), ", "), nil
 }
 
-// measureFlush measures what "on disk" costs here: microseconds on a disk with a safe cache, milliseconds on a plain one,
-// next to nothing where it is not a disk at all.
+// measureFlush measures what "on disk" costs here: microseconds on a disk with a safe cache, milliseconds on a plain
+// one, next to nothing where it is not a disk at all.
 func measureFlush(dir string) (float64, error) {
 	file, err := os.Create(filepath.Join(dir, "flush"))
 	if err != nil {

@@ -46,8 +46,9 @@ func benchLatency(ctx context.Context, s *testbed, report *Report) ([]Result, er
 	var result Result
 	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
 		c := comparison{
-			name:       "latency",
-			title:      fmt.Sprintf("Waiting time at %.0f orders/s, arriving at random on %d connections", rate, connections),
+			name: "latency",
+			title: fmt.Sprintf("Waiting time at %.0f orders/s, arriving at random on %d connections", rate,
+				connections),
 			unit:       "orders",
 			candidates: []candidate{full.candidate(next), quick.candidate(next)},
 		}

@@ -12,9 +12,9 @@ import (
 	"sluice/pipeline"
 )
 
-// benchPersist measures a worker that empties a stream, against the persist statement alone and against a bare insert of
-// the same rows into a table of the same shape (same columns, checks and indexes, but no counters, no watermark, nothing
-// that makes it safe to repeat), with as many writers and rows per transaction.
+// benchPersist measures a worker that empties a stream, against the persist statement alone and against a bare insert
+// of the same rows into a table of the same shape (same columns, checks and indexes, but no counters, no watermark,
+// nothing that makes it safe to repeat), with as many writers and rows per transaction.
 func benchPersist(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
 	h, err := newWorkload(s)
 	if err != nil {
@@ -66,7 +66,8 @@ func (h *workload) empty(ctx context.Context) error {
 }
 
 // writer is a candidate that writes the events straight from memory.
-func (h *workload) writer(name, table string, writers int, write func(context.Context, []pipeline.Event) error) candidate {
+func (h *workload) writer(name, table string, writers int,
+	write func(context.Context, []pipeline.Event) error) candidate {
 	return candidate{
 		name: name,
 		prepare: func(ctx context.Context, share float64) error {
@@ -80,7 +81,8 @@ func (h *workload) writer(name, table string, writers int, write func(context.Co
 	}
 }
 
-func (h *workload) writeAll(ctx context.Context, writers int, write func(context.Context, []pipeline.Event) error) (Work, error) {
+func (h *workload) writeAll(ctx context.Context, writers int,
+	write func(context.Context, []pipeline.Event) error) (Work, error) {
 	batches := make(chan []pipeline.Event, len(h.now)/h.testbed.opts.Batch+1)
 	for batch := range slices.Chunk(h.now, h.testbed.opts.Batch) {
 		batches <- batch
@@ -103,7 +105,8 @@ func (h *workload) writeAll(ctx context.Context, writers int, write func(context
 }
 
 func (h *workload) persist(ctx context.Context, events []pipeline.Event) error {
-	outcomes, err := h.testbed.store.PersistOrders(ctx, 1, events) // nothing is verified here: it stays the first generation
+	// nothing is verified here: it stays the first generation
+	outcomes, err := h.testbed.store.PersistOrders(ctx, 1, events)
 	if err != nil {
 		return err
 	}
@@ -196,7 +199,8 @@ type countingStore struct {
 	done chan struct{}
 }
 
-func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation,
+	events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	outcomes, err := c.OrderStore.PersistOrders(ctx, g, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)

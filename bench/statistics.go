@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Spread is what a few rounds found: the middle one, and the two that frame it. With so few rounds lowest and highest say
-// more than a standard deviation.
+// Spread is what a few rounds found: the middle one, and the two that frame it. With so few rounds lowest and highest
+// say more than a standard deviation.
 type Spread struct {
 	Median  float64 `json:"median"`
 	Lowest  float64 `json:"lowest"`
@@ -38,9 +38,9 @@ func ratioOf(of, against []Work) Spread {
 	return spreadOf(ratios)
 }
 
-// cpuRatioOf compares what two candidates cost in CPU time, of everybody who took part, and is reported the same way round:
-// 0.5 is twice the cost. It is what the ratio of the rates would be if CPU time were all that counts, and it stays nearly
-// the same on a machine that has other things to do.
+// cpuRatioOf compares what two candidates cost in CPU time, of everybody who took part, and is reported the same way
+// round: 0.5 is twice the cost. It is what the ratio of the rates would be if CPU time were all that counts, and it
+// stays nearly the same on a machine that has other things to do.
 func cpuRatioOf(of, against []Work) Spread {
 	ratios := make([]float64, len(of))
 	for i := range of {

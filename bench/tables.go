@@ -27,7 +27,8 @@ func (r *Report) writeTables(out io.Writer) error {
 	p.disturbance(r)
 	p.line("CPU µs: processor time for each order or row, by whose it is; \"sluice\" is the api or the worker, and the callers too")
 	p.line("where there is no network. Script µs: Redis' own count of the time in the script. The books were checked after each")
-	p.line("round and add up. A ratio by CPU time is what it would be if nothing else counted. The run took %.0f s.", r.Seconds)
+	p.line("round and add up. A ratio by CPU time is what it would be if nothing else counted. The run took %.0f s.",
+		r.Seconds)
 	return p.err
 }
 
@@ -46,7 +47,8 @@ func (p *printer) table(t *table.Table) { p.err = cmp.Or(p.err, t.Write(p.out, i
 
 func (p *printer) machine(m *Machine) {
 	const line = indent + "%-9s %s"
-	p.line(line, "Machine", fmt.Sprintf("%s, %d cores, %s, load %s before the run", m.CPU, m.Cores, m.System, m.LoadAtRun))
+	p.line(line, "Machine",
+		fmt.Sprintf("%s, %d cores, %s, load %s before the run", m.CPU, m.Cores, m.System, m.LoadAtRun))
 	p.line(line, "Go", m.Go)
 	p.line(line, "Redis", m.Redis)
 	p.line(line, "Postgres", m.Postgres)

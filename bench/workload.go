@@ -62,7 +62,8 @@ func (h *workload) size(share float64) {
 func (h *workload) fillStream(ctx context.Context) error {
 	requests := make([]lua.AdmitRequest, 0, lua.MaxAdmitBatch)
 	for i, e := range h.now {
-		requests = append(requests, lua.AdmitRequest{OrderID: e.OrderID, Number: e.Number, UserID: e.UserID, Quantity: e.Quantity})
+		requests = append(requests,
+			lua.AdmitRequest{OrderID: e.OrderID, Number: e.Number, UserID: e.UserID, Quantity: e.Quantity})
 		if len(requests) < lua.MaxAdmitBatch && i < len(h.now)-1 {
 			continue
 		}
@@ -91,6 +92,7 @@ func (h *workload) insertBare(ctx context.Context, events []pipeline.Event) erro
 		sales[i], ids[i], users[i], numbers[i], sequences[i] = e.SaleID, e.OrderID, e.UserID, e.Number, e.Sequence
 		quantities[i], partitions[i], times[i] = int32(e.Quantity), int16(e.Partition), e.AcceptedAt
 	}
-	_, err := h.testbed.pool.Exec(ctx, insertBareQuery, sales, ids, numbers, users, quantities, partitions, sequences, times)
+	_, err := h.testbed.pool.Exec(ctx, insertBareQuery, sales, ids, numbers, users, quantities, partitions, sequences,
+		times)
 	return err
 }

@@ -31,8 +31,9 @@ func (s *system) currentRedis() *localservers.Redis {
 	return s.redis
 }
 
-// awaitRemembered waits until everything in the streams was accepted after the last death of an API. What an API accepted
-// that is dead by now, and no worker has persisted, nobody could bring back: that would be no fault of the pipeline.
+// awaitRemembered waits until everything in the streams was accepted after the last death of an API. What an API
+// accepted that is dead by now, and no worker has persisted, nobody could bring back: that would be no fault of the
+// pipeline.
 func (r *run) awaitRemembered(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, rememberLimit)
 	defer cancel()
@@ -73,8 +74,8 @@ func (r *run) remembered(ctx context.Context) bool {
 // flushAll empties Redis while it runs.
 func (s *system) flushAll(ctx context.Context) (int, error) { return hit(s.rdb.FlushAll(ctx).Err()) }
 
-// restoreOldFile has Redis come back from a power cut with files of a moment before: a snapshot of a disk that was restored,
-// or a disk that lied about what it had written.
+// restoreOldFile has Redis come back from a power cut with files of a moment before: a snapshot of a disk that was
+// restored, or a disk that lied about what it had written.
 func (s *system) restoreOldFile(next step) fault {
 	return fault{
 		do: func(ctx context.Context) (int, error) {

@@ -12,9 +12,9 @@ import (
 	"sluice/internal/faultnet"
 )
 
-// fault is one fault as it happens. Both functions may fail when what they strike is not there; undo is called whenever do
-// was. Both return hits, what the fault came to: processes killed, replies lost, entries poisoned. If the sum is 0 it never
-// really happened.
+// fault is one fault as it happens. Both functions may fail when what they strike is not there; undo is called
+// whenever do was. Both return hits, what the fault came to: processes killed, replies lost, entries poisoned. If the
+// sum is 0 it never really happened.
 type fault struct {
 	do   func(ctx context.Context) (hits int, err error) // for a fault that lasts, it returns once that has begun
 	undo func(ctx context.Context) (hits int, err error) // ends it
@@ -56,7 +56,8 @@ func (r *run) newFault(s step) fault {
 	case failover:
 		return r.whileInFlight(s, r.system.failOver(s))
 	}
-	return fault{do: func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) }, undo: nothing}
+	return fault{do: func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
+		undo: nothing}
 }
 
 func nothing(context.Context) (int, error) { return 0, nil }
@@ -77,8 +78,8 @@ func (r *run) killProcess(s step) fault {
 // A worker fetches a batch every few milliseconds, and then has it for as long as it has to.
 const leastBusy, mostBusy = 100 * time.Millisecond, 800 * time.Millisecond
 
-// killBusyWorker kills a worker that has fetched a batch and can't persist it, because its connection to Postgres is cut:
-// whatever it had acknowledged by then would be gone.
+// killBusyWorker kills a worker that has fetched a batch and can't persist it, because its connection to Postgres is
+// cut: whatever it had acknowledged by then would be gone.
 func (r *run) killBusyWorker(s step) fault {
 	kill, link := r.killProcess(s), r.system.links[s.Target+">postgres"]
 	return fault{
@@ -99,13 +100,13 @@ func (r *run) killBusyWorker(s step) fault {
 
 const (
 	fetchTime = 300 * time.Millisecond // for a worker to fetch a batch
-	// keepTime is how long after a loss of Redis' data the worker still has it: until a verification has begun, has read
-	// Postgres, and has opened the partitions again.
+	// keepTime is how long after a loss of Redis' data the worker still has it: until a verification has begun, has
+	// read Postgres, and has opened the partitions again.
 	keepTime = 3 * time.Second
 )
 
-// whileInFlight is a loss of Redis' data during which one worker has events in flight: it fetched them before, and what it
-// asked Postgres to write arrives when Redis is rebuilt and sells again.
+// whileInFlight is a loss of Redis' data during which one worker has events in flight: it fetched them before, and
+// what it asked Postgres to write arrives when Redis is rebuilt and sells again.
 func (r *run) whileInFlight(s step, loss fault) fault {
 	link := r.system.links[s.Worker+">postgres"]
 	return fault{
@@ -179,8 +180,8 @@ func between(random uint64, least, most time.Duration) time.Duration {
 // Every process asks everything it is connected to within a few seconds, if only for its health.
 const anyReplyLimit, anyReplyEvery = 20 * time.Second, 250 * time.Millisecond
 
-// replyTexts are the texts by which the replies to lose are chosen, by what the connection leads to. "" loses the next ones,
-// whatever they answer.
+// replyTexts are the texts by which the replies to lose are chosen, by what the connection leads to. "" loses the
+// next ones, whatever they answer.
 var replyTexts = map[string][]string{
 	"api>redis":       {"evalsha", "evalsha", "{seq}", ""},
 	"worker>redis":    {"xreadgroup", "xreadgroup", "evalsha", ""},
@@ -221,7 +222,8 @@ func loseReplies(link *faultnet.Proxy, s step) fault {
 const (
 	scriptEvery = 50 * time.Millisecond
 	stormEvery  = 100 * time.Millisecond
-	// missLimit is how much longer a fault may go on that struck nothing so far: on a busy machine its blows come late too.
+	// missLimit is how much longer a fault may go on that struck nothing so far: on a busy machine its blows come
+	// late too.
 	missLimit = 20 * time.Second
 )
 

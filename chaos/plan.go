@@ -56,8 +56,8 @@ func (s step) String() string {
 	return fmt.Sprintf("#%d at %.1fs for %.1fs: %s, %s", s.Number, s.At.Seconds(), s.For.Seconds(), s.Kind, s.Target)
 }
 
-// newPlan makes the faults of a run. The same arguments give the same plan. First each kind has its turn, in random order;
-// from then on they come by weight. The rules:
+// newPlan makes the faults of a run. The same arguments give the same plan. First each kind has its turn, in random
+// order; from then on they come by weight. The rules:
 //
 //   - one fault at a time for each process and each server: two would hide each other
 //   - faults of different ones overlap freely, but for losses of Redis' data: from lossLead before to lossTail after one,

@@ -55,7 +55,8 @@ type faultReport struct {
 func (r *run) prove(ctx context.Context) (*buyers.Proof, *buyers.Stores, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	stores, err := buyers.Reader{Postgres: r.system.pool, Redis: r.system.rdb, Sales: r.saleIDs(), Slots: true}.Read(ctx)
+	stores, err := buyers.Reader{Postgres: r.system.pool, Redis: r.system.rdb, Sales: r.saleIDs(),
+		Slots: true}.Read(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the stores: %w", err)
 	}
@@ -125,8 +126,9 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 		report.Findings = append(report.Findings, proof.Describe(f))
 	}
 	for _, f := range r.scheduler.faults {
-		report.Timeline = append(report.Timeline, fmt.Sprintf("%s to %s %s: %d hits %s", buyers.Clock(f.began.Sub(r.history.Began)),
-			buyers.Clock(f.ended.Sub(r.history.Began)), f.step, f.hits, inParentheses(f.err)))
+		report.Timeline = append(report.Timeline,
+			fmt.Sprintf("%s to %s %s: %d hits %s", buyers.Clock(f.began.Sub(r.history.Began)),
+				buyers.Clock(f.ended.Sub(r.history.Began)), f.step, f.hits, inParentheses(f.err)))
 	}
 	report.Lines = r.system.lines()
 	return report, nil
@@ -204,7 +206,8 @@ func (r *Report) Write(w io.Writer) error {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	faults := table.New("FAULT", ">TIMES", ">HITS", ">NO 202 FOR, AT MOST", ">ALL PERSISTED AFTER, MEDIAN", ">AT MOST")
 	for _, f := range r.Faults {
-		faults.Row(string(f.Kind), f.Times, f.Hits, f.Silence.String(), f.CompleteMedian.String(), f.CompleteMax.String())
+		faults.Row(string(f.Kind), f.Times, f.Hits, f.Silence.String(), f.CompleteMedian.String(),
+			f.CompleteMax.String())
 	}
 	if err := faults.Write(w, ""); err != nil {
 		return err

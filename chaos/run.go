@@ -24,8 +24,8 @@ const (
 	attempts        = 9 // of one buyer until there is an answer that says yes or no
 )
 
-// Run does a whole run and reports to out as it goes. The report is there whenever the run was; an error says why it could
-// not be done or proven. Everything that was started is gone when it returns.
+// Run does a whole run and reports to out as it goes. The report is there whenever the run was; an error says why it
+// could not be done or proven. Everything that was started is gone when it returns.
 func Run(ctx context.Context, o Options, out io.Writer) (report *Report, err error) {
 	o = o.WithDefaults()
 	if err := o.Validate(); err != nil {
@@ -142,8 +142,8 @@ func (r *run) inject(ctx context.Context) {
 	r.shopWhile(ctx, func() {
 		began := time.Now()
 		r.scheduler.follow(ctx, r.plan)
-		// The streams are poisoned once more. A rebuild makes good what leaked before, so that a dead letter which gives nothing
-		// back, or gives back what another order has, may only show when nothing is lost after it.
+		// The streams are poisoned once more. A rebuild makes good what leaked before, so that a dead letter which
+		// gives nothing back, or gives back what another order has, may only show when nothing is lost after it.
 		if !r.opts.Calm {
 			r.scheduler.inject(ctx, step{Number: len(r.plan) + 1, At: r.opts.Duration, Kind: poison, Target: "redis"})
 		}

@@ -22,8 +22,8 @@ type injected struct {
 	err          error
 }
 
-// scheduler injects the faults of a plan. Steps begin in the plan's order, and overlap where they strike different processes
-// and servers.
+// scheduler injects the faults of a plan. Steps begin in the plan's order, and overlap where they strike different
+// processes and servers.
 type scheduler struct {
 	run          *run
 	say          func(format string, args ...any)
@@ -44,8 +44,8 @@ type reservation struct {
 // once and the rest is left out.
 func (s *scheduler) follow(ctx context.Context, plan []step) {
 	began := time.Now()
-	// How far the run is behind the plan: on a busy machine a server needs longer to come back than the plan has for it, and
-	// losses wait until the APIs remember what they take.
+	// How far the run is behind the plan: on a busy machine a server needs longer to come back than the plan has for
+	// it, and losses wait until the APIs remember what they take.
 	late := time.Duration(0)
 	for _, next := range plan {
 		buyers.Sleep(ctx, time.Until(began.Add(next.At+late)))
@@ -70,8 +70,8 @@ func (s *scheduler) follow(ctx context.Context, plan []step) {
 	s.running.Wait()
 }
 
-// awaitTargets waits until the faults before at the same processes and servers are over: two at once would hide each other,
-// and one that meets a server which is not there yet would never have happened.
+// awaitTargets waits until the faults before at the same processes and servers are over: two at once would hide each
+// other, and one that meets a server which is not there yet would never have happened.
 func (s *scheduler) awaitTargets(ctx context.Context, next step) {
 	for _, name := range next.occupies() {
 		before := s.reservations[name]

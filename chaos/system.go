@@ -131,10 +131,12 @@ func (s *system) add(name string, program config.Program) error {
 		"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String())
 	p := &process{
 		name: name, servers: s.servers, ready: make(chan struct{}),
-		program: programs.Program{Name: name, Args: []string{string(program)}, Environ: environ, OnLine: s.warnings.Add},
+		program: programs.Program{Name: name, Args: []string{string(program)}, Environ: environ,
+			OnLine: s.warnings.Add},
 	}
 	if program == config.API {
-		if _, err := s.listen("buyers>"+name, "http://127.0.0.1:1"); err != nil { // the address is known when it is ready
+		// the address is known when it is ready
+		if _, err := s.listen("buyers>"+name, "http://127.0.0.1:1"); err != nil {
 			return err
 		}
 		p.front = s.links["buyers>"+name]

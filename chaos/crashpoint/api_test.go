@@ -85,7 +85,8 @@ func purchase() *scenario {
 				r.Errorf("answered with order %s, and the buyer's slot was that of %s", again.order, before)
 			}
 			r.eventually("everything is settled", r.settled)
-			r.same("the order of the answer", r.rows(`select id::text, user_id from orders`), []string{again.order + " ann"})
+			r.same("the order of the answer", r.rows(`select id::text, user_id from orders`),
+				[]string{again.order + " ann"})
 		},
 		check: func(r *run) {
 			r.balanced(saleID, "ann")
@@ -96,7 +97,8 @@ func purchase() *scenario {
 
 // order asks for a unit, always with the same key.
 func (r *run) order(api string) (answer, error) {
-	return r.post(api+"/v1/sales/"+saleID+"/orders", `{"quantity":1}`, map[string]string{"X-User-Id": "ann", "Idempotency-Key": "one"})
+	return r.post(api+"/v1/sales/"+saleID+"/orders", `{"quantity":1}`,
+		map[string]string{"X-User-Id": "ann", "Idempotency-Key": "one"})
 }
 
 // admitted reports whether the script had run when the process was killed.

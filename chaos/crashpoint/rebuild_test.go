@@ -1,7 +1,7 @@
 package crashpoint
 
-// rebuild is an api that finds a Redis which has lost a sale and its buyers, but not the stream: it verifies, stages, installs
-// and opens.
+// rebuild is an api that finds a Redis which has lost a sale and its buyers, but not the stream: it verifies, stages,
+// installs and opens.
 func rebuild() *scenario {
 	return &scenario{
 		name: "rebuild", program: "api", from: "postgres elect verifier",

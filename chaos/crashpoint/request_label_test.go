@@ -53,8 +53,8 @@ func hashOf(source []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// redisLabel names a command. A script is named by its file; what one script is used for in several ways, and what is done
-// to keys of several kinds, by that too.
+// redisLabel names a command. A script is named by its file; what one script is used for in several ways, and what is
+// done to keys of several kinds, by that too.
 func redisLabel(scripts map[string]string, request []byte) string {
 	args := redisArguments(request)
 	if len(args) == 0 {
@@ -205,7 +205,8 @@ var known = []struct{ contains, name string }{
 func nameOf(sql string) string {
 	words := strings.Fields(sql)
 	sql = strings.Join(words, " ")
-	i := slices.IndexFunc(known, func(k struct{ contains, name string }) bool { return strings.Contains(sql, k.contains) })
+	i := slices.IndexFunc(known,
+		func(k struct{ contains, name string }) bool { return strings.Contains(sql, k.contains) })
 	if i >= 0 {
 		return known[i].name
 	}

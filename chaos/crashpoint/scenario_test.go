@@ -21,8 +21,8 @@ type scenario struct {
 	program string // api or worker
 	// steps are labels that the process must pass: without one of them the scenario no longer tests what it says.
 	steps []string
-	// from is the label at which the scenario's own work begins: the points before it are those of another scenario. Empty:
-	// the start of the process is a part of it.
+	// from is the label at which the scenario's own work begins: the points before it are those of another scenario.
+	// Empty: the start of the process is a part of it.
 	from string
 	// prepare makes the state before the process starts.
 	prepare func(*run)
@@ -56,7 +56,8 @@ type run struct {
 
 // try runs the scenario with a crash at the target. It returns the points that the process passed, and whether it was
 // killed.
-func (s *scenario) try(t *testing.T, at *testbed, names map[string]string, target point) (passed []point, reached bool) {
+func (s *scenario) try(t *testing.T, at *testbed, names map[string]string, target point) (passed []point,
+	reached bool) {
 	t.Helper()
 	at.reset(t)
 	r := &run{T: t, testbed: at, scenario: s, warnings: programs.Warnings{Keep: 1000}}
@@ -78,8 +79,8 @@ func (s *scenario) try(t *testing.T, at *testbed, names map[string]string, targe
 	return passed, reached
 }
 
-// perform has the process do its work, behind proxies, until the work is done or the process is killed. Nothing of it is
-// left when it returns.
+// perform has the process do its work, behind proxies, until the work is done or the process is killed. Nothing of it
+// is left when it returns.
 func (r *run) perform(w *watcher, names map[string]string) (passed []point, reached bool) {
 	r.Helper()
 	texts := &statements{texts: map[string]string{}}
@@ -226,7 +227,8 @@ type job struct {
 	point    point // the zero point: without a crash
 }
 
-// tries bounds how often a point is tried that the process did not pass: how often it does something can hang on the clock.
+// tries bounds how often a point is tried that the process did not pass: how often it does something can hang on the
+// clock.
 const tries = 3
 
 // lingerLimit is longer than the longest tick of a job that has points.
@@ -272,7 +274,8 @@ func TestCrashPoints(t *testing.T) {
 	if failures.Load() >= enoughFailures {
 		t.Errorf("given up after %d points at which something was left wrong", failures.Load())
 	}
-	t.Logf("%d points in %s, of which %d were not met again", len(points), time.Since(began).Round(100*time.Millisecond), len(missed))
+	t.Logf("%d points in %s, of which %d were not met again", len(points),
+		time.Since(began).Round(100*time.Millisecond), len(missed))
 	for p := range missed {
 		t.Logf("not met again: %s", p)
 	}

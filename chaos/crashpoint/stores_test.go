@@ -60,7 +60,8 @@ func (r *run) stored(id string) *pipeline.Sale {
 // accept has buyers order a unit each, one after the other, as an api without a crash does.
 func (r *run) accept(sale *pipeline.Sale, users ...string) {
 	r.Helper()
-	a := pipeline.NewAdmission(r.rdb, keys, pipeline.AdmissionOptions{RequestTimeout: patience}, pipeline.NewMetrics(nil), silent)
+	a := pipeline.NewAdmission(r.rdb, keys, pipeline.AdmissionOptions{RequestTimeout: patience},
+		pipeline.NewMetrics(nil), silent)
 	for _, user := range users {
 		d, err := a.Admit(r.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
 		if err != nil || d.Code != lua.AdmitAccepted {

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// testbeds is how many points are tried at once. Most of a run is waiting for claims and ticks. Redis has so many databases.
+	// testbeds is how many points are tried at once. Most of a run is waiting for claims and ticks. Redis has so many
+	// databases.
 	testbeds = 16
 	// patience bounds any wait: many times what it takes, on a machine that is busy with something else.
 	patience = 2 * time.Minute
@@ -61,7 +62,8 @@ func openTestbeds(t *testing.T) []*testbed {
 		if _, err := admin.Exec(ctx, "create database "+name+" template sluice"); err != nil {
 			t.Fatal(err)
 		}
-		all[i] = openTestbed(t, servers, fmt.Sprintf("%s?db=%d", servers.Redis.URL(), i), strings.Replace(template, "/sluice?", "/"+name+"?", 1))
+		all[i] = openTestbed(t, servers, fmt.Sprintf("%s?db=%d", servers.Redis.URL(), i),
+			strings.Replace(template, "/sluice?", "/"+name+"?", 1))
 	}
 	for _, p := range all {
 		p.programs = programs
@@ -121,8 +123,8 @@ var (
 	silent = slog.New(slog.DiscardHandler)
 )
 
-// settings of all processes, those that are killed and those that take over. The worker's ladder is shortened, to what a
-// busy machine keeps up with; small batches make several of them.
+// settings of all processes, those that are killed and those that take over. The worker's ladder is shortened, to
+// what a busy machine keeps up with; small batches make several of them.
 func (p *testbed) settings(redisURL, databaseURL string) []string {
 	return append(programs.Environ(),
 		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, fmt.Sprintf("PARTITIONS=%d", partitions),

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// runLimit bounds one run: a minute of faults, two for a broken build that never settles, and what comes before and after.
+	// runLimit bounds one run: a minute of faults, two for a broken build that never settles, and what comes before
+	// and after.
 	runLimit   = 10 * time.Minute
 	buildLimit = 10 * time.Minute
 	// stopGrace is how long a run may take to end its servers once it was asked to stop.
@@ -93,8 +94,8 @@ type trial struct {
 	keep    string
 }
 
-// run builds the broken program, does the run and judges it. An error says that the defect was not caught, or could not be
-// tried.
+// run builds the broken program, does the run and judges it. An error says that the defect was not caught, or could
+// not be tried.
 func (t *trial) run(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "chaos-defects-")
 	if err != nil {
@@ -124,7 +125,8 @@ func (t *trial) runTest(ctx context.Context, dir string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
-	c := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^"+t.caughtBy.name+"$", t.caughtBy.folder)
+	c := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^"+t.caughtBy.name+"$",
+		t.caughtBy.folder)
 	text, err := c.CombinedOutput()
 	switch {
 	case err == nil:
@@ -144,7 +146,8 @@ func (t *trial) build(ctx context.Context, dir string) (program string, err erro
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
 	program = filepath.Join(dir, "chaos")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./chaos/run")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program,
+		"./chaos/run")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the broken program can't be built: %w\n%s", err, text)
 	}
@@ -186,7 +189,8 @@ func (t *trial) judge(r *chaos.Report) error {
 
 // wrongs are what is wrong besides the verdicts, but for faults that never happened: that says nothing of the product.
 func wrongs(r *chaos.Report) []string {
-	return slices.DeleteFunc(slices.Clone(r.Wrong), func(text string) bool { return strings.HasSuffix(text, " never happened") })
+	return slices.DeleteFunc(slices.Clone(r.Wrong),
+		func(text string) bool { return strings.HasSuffix(text, " never happened") })
 }
 
 // summary is the verdict in one line, with the first finding.

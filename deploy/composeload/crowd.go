@@ -35,8 +35,8 @@ const (
 	maxAttempts = 1000 // more than fit into it
 )
 
-// plan lists the requests: every buyer once, mixed with buyers who come again. Half of those repeat their request, the other
-// half try for a second order.
+// plan lists the requests: every buyer once, mixed with buyers who come again. Half of those repeat their request,
+// the other half try for a second order.
 func (c crowd) plan() []buyers.Request {
 	p := buyers.Planner{Sale: c.sale, Buyers: c.buyers, Random: rand.New(rand.NewPCG(c.seed, 0))}
 	return p.Rush(c.requests)
@@ -47,7 +47,8 @@ func (c crowd) plan() []buyers.Request {
 func (c crowd) order(ctx context.Context) (*buyers.History, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	client := buyers.NewClient(buyers.Options{APIs: []string{c.api}, Connections: c.clients, Deadline: deadline, Attempts: maxAttempts})
+	client := buyers.NewClient(buyers.Options{APIs: []string{c.api}, Connections: c.clients, Deadline: deadline,
+		Attempts: maxAttempts})
 	defer client.Close()
 	gap := func(sent int, _ time.Duration) time.Duration {
 		return time.Duration(float64(time.Second) / c.rate(sent))
@@ -76,7 +77,8 @@ func (c crowd) rate(sent int) float64 {
 // maxFaults is how many broken answers are written in full; the rest only count.
 const maxFaults = 10
 
-// check compares the answers with the contract: one order per buyer, and the same one every time. It returns what broke it.
+// check compares the answers with the contract: one order per buyer, and the same one every time. It returns what
+// broke it.
 func check(h *buyers.History) error {
 	found := buyers.Prove(h, nil, buyers.Terms{Answered: true}).Findings
 	if len(found) == 0 {
@@ -106,7 +108,8 @@ func summary(h *buyers.History) string {
 		n    int
 		what string
 	}{
-		{t.Orders, buyers.Accepted.Code()}, {t.Outcomes[buyers.AlreadyOrdered], buyers.AlreadyOrdered.Code()}, {t.Replays, "repeated"},
+		{t.Orders, buyers.Accepted.Code()}, {t.Outcomes[buyers.AlreadyOrdered],
+			buyers.AlreadyOrdered.Code()}, {t.Replays, "repeated"},
 		{t.Outcomes[buyers.SoldOut], buyers.SoldOut.Code()},
 	} {
 		if count.n > 0 {

@@ -1,6 +1,6 @@
-// Composeload is the crowd of deploy/compose-test.sh: many buyers who order from a running API, some of them twice, some
-// with a retry of the same request. It writes the ids of all orders that were accepted to a file, and fails when an
-// answer breaks the contract.
+// Composeload is the crowd of deploy/compose-test.sh: many buyers who order from a running API, some of them twice,
+// some with a retry of the same request. It writes the ids of all orders that were accepted to a file, and fails when
+// an answer breaks the contract.
 package main
 
 import (

@@ -18,8 +18,8 @@ const (
 	answerLimit    = 64 << 10 // bytes of an answer; real ones have a few hundred
 	firstBackoff   = 50 * time.Millisecond
 	longestBackoff = 2 * time.Second
-	// abandonWithin is how soon after it was sent an abandoned request is given up: about as long as an answer takes, so
-	// that some are given up before the order stands, some after, and some get their answer all the same.
+	// abandonWithin is how soon after it was sent an abandoned request is given up: about as long as an answer takes,
+	// so that some are given up before the order stands, some after, and some get their answer all the same.
 	abandonWithin = 2 * time.Millisecond
 )
 
@@ -101,9 +101,9 @@ func (c *Client) Order(ctx context.Context, api int, r Request) Outcome {
 	return c.order(ctx, api, r, false)
 }
 
-// Ask is Order, repeated with the same key until the answer says yes or no, as a good client does: each time at the next API,
-// as a balancer would send it. It returns the last outcome and how many requests were sent; the last one went to API
-// api+requests-1. A request to be abandoned is not repeated.
+// Ask is Order, repeated with the same key until the answer says yes or no, as a good client does: each time at the
+// next API, as a balancer would send it. It returns the last outcome and how many requests were sent; the last one
+// went to API api+requests-1. A request to be abandoned is not repeated.
 func (c *Client) Ask(ctx context.Context, api int, r Request) (o Outcome, requests int) {
 	wait := firstBackoff
 	for requests = 1; ; requests++ {
@@ -136,7 +136,8 @@ func (c *Client) orderRequest(ctx context.Context, api int, r Request) (*http.Re
 		})
 	}
 	request, err := c.newRequest(ctx, api, call{
-		method: http.MethodPost, sale: r.Sale, path: "/orders", user: r.User(), body: fmt.Sprintf(`{"quantity":%d}`, r.Quantity),
+		method: http.MethodPost, sale: r.Sale, path: "/orders", user: r.User(), body: fmt.Sprintf(`{"quantity":%d}`,
+			r.Quantity),
 	})
 	if err == nil && r.Key != NoKey {
 		request.Header.Set("Idempotency-Key", fmt.Sprintf("%s-%d", r.User(), r.Key))
@@ -152,9 +153,11 @@ func (c *Client) examine(r Request, a Answer) Outcome {
 	}
 	switch {
 	case o == Unexpected:
-		c.History.Strangef("%s, key %d: unexpected answer: status %d, code %q, order %q: %.200s", r.User(), r.Key, a.Status, a.Code, a.OrderID, a.Body)
+		c.History.Strangef("%s, key %d: unexpected answer: status %d, code %q, order %q: %.200s", r.User(), r.Key,
+			a.Status, a.Code, a.OrderID, a.Body)
 	case o == Accepted && (a.Quantity != int(r.Quantity) || a.Number <= 0 || c.opts.Durability != "" && a.Durability != c.opts.Durability):
-		c.History.Strangef("%s asked for %d and got a receipt for %d, number %d, durability %s", r.User(), r.Quantity, a.Quantity, a.Number, a.Durability)
+		c.History.Strangef("%s asked for %d and got a receipt for %d, number %d, durability %s", r.User(), r.Quantity,
+			a.Quantity, a.Number, a.Durability)
 	}
 	return o
 }

@@ -6,9 +6,10 @@ func TestReadAnswer(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]Answer{
 		`{"outcome":"paid","order_id":"o1","order_status":"paid"}`: {Status: 200, OrderID: "o1", Payment: "paid"},
-		`{"order_id":"o1","status":"waiting","position":3}`:        {Status: 200, OrderID: "o1", State: "waiting", Position: 3},
-		`{"code":"sold-out","status":409}`:                         {Status: 200, Code: "sold-out"},
-		``:                                                         {Status: 200},
+		`{"order_id":"o1","status":"waiting","position":3}`: {Status: 200, OrderID: "o1", State: "waiting",
+			Position: 3},
+		`{"code":"sold-out","status":409}`: {Status: 200, Code: "sold-out"},
+		``:                                 {Status: 200},
 		`{"order_id":"o1","status":"queued","order_number":"7","quantity":2,"durability":"fsync"}`: {
 			Status: 200, OrderID: "o1", State: "queued", Number: 7, Quantity: 2, Durability: "fsync",
 		},

@@ -33,8 +33,8 @@ type Poison struct {
 // Silence is a time without any 202.
 type Silence struct{ From, To time.Duration }
 
-// History is what the buyers and the payment provider were answered, in the order in which they were. It grows by some 100
-// bytes for a request.
+// History is what the buyers and the payment provider were answered, in the order in which they were. It grows by
+// some 100 bytes for a request.
 type History struct {
 	Began time.Time
 
@@ -49,7 +49,8 @@ type History struct {
 	strange      []string // answers that nobody should get
 	strangeCount int
 
-	unchangedUntil time.Time           // from then on units may have come free, or buyers have left; zero: not yet known
+	// from then on units may have come free, or buyers have left; zero: not yet known
+	unchangedUntil time.Time
 	entries        map[uint32]*entry   // in the waitlist, by buyer
 	settled        map[string]*settled // by order
 	payments       map[string]int      // answers to the provider, by outcome or code
@@ -148,7 +149,8 @@ func (h *History) Strangef(format string, args ...any) {
 // strangef needs mu.
 func (h *History) strangef(format string, args ...any) {
 	if h.strangeCount++; len(h.strange) < maxStrange {
-		h.strange = append(h.strange, fmt.Sprintf("%.1fs: ", time.Since(h.Began).Seconds())+fmt.Sprintf(format, args...))
+		h.strange = append(h.strange,
+			fmt.Sprintf("%.1fs: ", time.Since(h.Began).Seconds())+fmt.Sprintf(format, args...))
 	}
 }
 

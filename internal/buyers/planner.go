@@ -15,13 +15,13 @@ const (
 	returnAfter = 0.02
 )
 
-// Planner makes up what the buyers of a sale of single units ask. The same seed gives the same requests. Half of the repeated
-// ones carry the first one's Idempotency-Key, as a good client's do; the other half try for a second order.
+// Planner makes up what the buyers of a sale of single units ask. The same seed gives the same requests. Half of the
+// repeated ones carry the first one's Idempotency-Key, as a good client's do; the other half try for a second order.
 type Planner struct {
 	Sale   string
 	Buyers int
-	// AbandonShare of the requests are given up by the client once they are sent; it asks again with the same key, because it
-	// can't know whether it has an order.
+	// AbandonShare of the requests are given up by the client once they are sent; it asks again with the same key,
+	// because it can't know whether it has an order.
 	AbandonShare float64
 	Random       *rand.Rand
 
@@ -106,8 +106,8 @@ type Pace struct {
 	Gap func(sent int, since time.Duration) time.Duration
 }
 
-// Each does something for each of a list, in its order, and returns when all is done or ctx has ended. What is due waits
-// while as many as may be are under way.
+// Each does something for each of a list, in its order, and returns when all is done or ctx has ended. What is due
+// waits while as many as may be are under way.
 func Each[T any](ctx context.Context, list []T, p Pace, do func(T)) {
 	due := make(chan T)
 	var busy sync.WaitGroup

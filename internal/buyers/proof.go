@@ -12,10 +12,13 @@ type Verdict string
 
 // The verdicts. All of them must be empty.
 const (
-	Lost         Verdict = "lost"         // accepted, and no row, another row than answered, or one that was rejected without a reason
-	Duplicated   Verdict = "duplicated"   // two live orders of a buyer, two rows or two numbers of an order, two orders of a number
-	Phantom      Verdict = "phantom"      // a live row that no request can have caused
-	Leaked       Verdict = "leaked"       // units neither in stock nor in a live order, slots without order, orders without slot
+	// accepted, and no row, another row than answered, or one that was rejected without a reason
+	Lost Verdict = "lost"
+	// two live orders of a buyer, two rows or two numbers of an order, two orders of a number
+	Duplicated Verdict = "duplicated"
+	Phantom    Verdict = "phantom" // a live row that no request can have caused
+	// units neither in stock nor in a live order, slots without order, orders without slot
+	Leaked       Verdict = "leaked"
 	Oversold     Verdict = "oversold"     // more units in live orders than there are
 	Contradicted Verdict = "contradicted" // answers that can't all be true, or that the stores belie
 	Unburied     Verdict = "unburied"     // a poison without its letter, a letter or a rejected row without its reason
@@ -55,8 +58,8 @@ var rules = []rule{
 type Terms struct {
 	Answered bool // every request has an answer in the end, and no answer was strange
 	Lossy    bool // Redis lost data: an accept may be taken back, with a dead letter, and a slot forgets its key
-	// Stock and Price are of the one sale that the rush must sell out, and whose units are all paid or for sale in the end.
-	// 0: sales are free, nothing ends, and none has to sell out.
+	// Stock and Price are of the one sale that the rush must sell out, and whose units are all paid or for sale in
+	// the end. 0: sales are free, nothing ends, and none has to sell out.
 	Stock    int
 	Price    int // of a unit, in minor units
 	Currency string
@@ -174,12 +177,14 @@ func (p *Proof) Describe(f Finding) string {
 	began := p.history.Began
 	for _, fact := range p.history.Facts() {
 		if fact.User() == f.user {
-			line("%s %s: %d of %s, with key: %t; order %s number %d", Clock(fact.At), fact.Outcome.Code(), fact.Quantity, fact.Sale, fact.Key != NoKey, fact.Order, fact.Number)
+			line("%s %s: %d of %s, with key: %t; order %s number %d", Clock(fact.At), fact.Outcome.Code(),
+				fact.Quantity, fact.Sale, fact.Key != NoKey, fact.Order, fact.Number)
 		}
 	}
 	for i := range p.stores.Orders {
 		if r := &p.stores.Orders[i]; f.user != "" && r.User == f.user || r.ID == f.order {
-			line("row %s: %s, %d of %s for %s, number %v, accepted %s, persisted %s, %q", r.ID, r.Status, r.Quantity, r.Sale, r.User, r.number(),
+			line("row %s: %s, %d of %s for %s, number %v, accepted %s, persisted %s, %q", r.ID, r.Status, r.Quantity,
+				r.Sale, r.User, r.number(),
 				Clock(r.AcceptedAt.Sub(began)), Clock(r.PersistedAt.Sub(began)), r.Reason)
 		}
 	}
@@ -257,5 +262,6 @@ func (p *Proof) live(r *Order) bool {
 
 // explained reports whether a letter says why an accepted order was rejected.
 func (p *Proof) explained(order string) bool {
-	return p.terms.Lossy && slices.ContainsFunc(p.lettersOf[order], func(l letter) bool { return l.Reason == reasonRedisLost })
+	return p.terms.Lossy && slices.ContainsFunc(p.lettersOf[order],
+		func(l letter) bool { return l.Reason == reasonRedisLost })
 }

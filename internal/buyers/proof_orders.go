@@ -31,13 +31,16 @@ func (p *Proof) checkPromises() {
 			}
 		}
 		if accepted > 1 {
-			p.find(Duplicated, subject{ruleOneEach, user, m.accepted[0].order}, "%s got a 202 for %d orders, and none was taken back", user, accepted)
+			p.find(Duplicated, subject{ruleOneEach, user, m.accepted[0].order},
+				"%s got a 202 for %d orders, and none was taken back", user, accepted)
 		}
 		if standing > 1 && len(m.named) > 0 {
-			p.find(Duplicated, subject{ruleSameOrder, user, m.named[0].order}, "%s got the names of %d orders, and none was taken back", user, standing)
+			p.find(Duplicated, subject{ruleSameOrder, user, m.named[0].order},
+				"%s got the names of %d orders, and none was taken back", user, standing)
 		}
 		if named > 0 && len(m.accepted) == 0 && len(m.openKeys) == 0 && !p.terms.Lossy {
-			p.find(Contradicted, subject{ruleSameOrder, user, m.named[0].order}, "%s has order %s, and no request was answered by 202", user, m.named[0].order)
+			p.find(Contradicted, subject{ruleSameOrder, user, m.named[0].order},
+				"%s has order %s, and no request was answered by 202", user, m.named[0].order)
 		}
 	}
 	t := p.history.tally
@@ -82,7 +85,8 @@ func (p *Proof) stands(w subject, m *memory, one promise) bool {
 	case r.Status == statusRejected, p.terms.Price == 0 && !p.live(r):
 		p.find(Lost, w, "order %s of %s is %s %s", r.ID, w.user, r.Status, r.Reason)
 	case r.User != w.user || r.Sale != m.sale || r.Quantity != int(m.quantity) || one.number != 0 && r.number() != one.number:
-		p.find(Lost, w, "order %s of %s is another one than was answered: %d units for %s", r.ID, w.user, r.Quantity, r.User)
+		p.find(Lost, w, "order %s of %s is another one than was answered: %d units for %s", r.ID, w.user, r.Quantity,
+			r.User)
 	}
 	return true
 }
@@ -146,7 +150,8 @@ func (p *Proof) checkAnswers() {
 	for buyer, m := range p.buyers {
 		user, e := UserOf(buyer), p.history.entries[buyer]
 		if m.soldOut && len(m.accepted) > 0 {
-			p.find(Contradicted, subject{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was told sold-out", user, m.accepted[0].order)
+			p.find(Contradicted, subject{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was told sold-out",
+				user, m.accepted[0].order)
 		}
 		for _, one := range m.named {
 			if e != nil && e.turn && e.order == one.order {

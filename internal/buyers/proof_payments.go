@@ -2,8 +2,8 @@ package buyers
 
 import "strings"
 
-// checkPayments checks that each order that is paid is so by exactly one payment of the right amount, and no other order by any;
-// and that a payment that was reported again got the answer of the first time, and did nothing.
+// checkPayments checks that each order that is paid is so by exactly one payment of the right amount, and no other
+// order by any; and that a payment that was reported again got the answer of the first time, and did nothing.
 func (p *Proof) checkPayments() {
 	payments := map[string][]paymentRecord{}
 	for _, one := range p.stores.payments {
@@ -29,16 +29,19 @@ func (p *Proof) checkPayments() {
 	for id := range payments {
 		p.find(Contradicted, subject{rule: ruleOnePayment, order: id}, "order %s is paid and is not there", id)
 	}
-	p.detail(ruleOnePayment, "%d orders, %d payments, of %d.%02d %s each", paid, paid, p.terms.Price/100, p.terms.Price%100, p.terms.Currency)
+	p.detail(ruleOnePayment, "%d orders, %d payments, of %d.%02d %s each", paid, paid, p.terms.Price/100,
+		p.terms.Price%100, p.terms.Currency)
 
 	for _, id := range p.history.otherAnswers {
-		p.find(Contradicted, subject{rule: ruleOnce, order: id}, "the payment of order %s was answered differently when it was reported again", id)
+		p.find(Contradicted, subject{rule: ruleOnce, order: id},
+			"the payment of order %s was answered differently when it was reported again", id)
 	}
-	p.detail(ruleOnce, "%d times under the same webhook-id the same answer, %d times under another", p.history.repeated, p.history.payments[PaymentRepeated])
+	p.detail(ruleOnce, "%d times under the same webhook-id the same answer, %d times under another", p.history.repeated,
+		p.history.payments[PaymentRepeated])
 }
 
-// checkBadPayments checks that wrong amounts and forged payments did nothing: the wrong ones are on record, the forged ones not
-// even that.
+// checkBadPayments checks that wrong amounts and forged payments did nothing: the wrong ones are on record, the
+// forged ones not even that.
 func (p *Proof) checkBadPayments() {
 	bad := 0
 	for i := range p.stores.Orders {
@@ -56,20 +59,23 @@ func (p *Proof) checkBadPayments() {
 		case strings.HasSuffix(one.WebhookID, suffixForged):
 			p.find(Contradicted, w, "the forged %s is on record as %s", one.WebhookID, one.Outcome)
 		case strings.HasSuffix(one.WebhookID, suffixWrong) && (one.Outcome != "refused" || one.Reason != paymentRefused):
-			p.find(Contradicted, w, "the wrong amount of %s is on record as %s %s", one.WebhookID, one.Outcome, one.Reason)
+			p.find(Contradicted, w, "the wrong amount of %s is on record as %s %s", one.WebhookID, one.Outcome,
+				one.Reason)
 		}
 	}
 	p.detail(ruleBadMoney, "%d orders, none of them paid", bad)
 }
 
-// checkEnds checks that each order ended as was answered to its buyer and the payment provider, and that those without any answer expired.
+// checkEnds checks that each order ended as was answered to its buyer and the payment provider, and that those
+// without any answer expired.
 func (p *Proof) checkEnds() {
 	count := map[string]int{}
 	for i := range p.stores.Orders {
 		r := &p.stores.Orders[i]
 		count[r.Status]++
 		if want := p.history.settled[r.ID].end(); !strings.Contains(want, r.Status) {
-			p.find(Contradicted, subject{ruleEnds, r.User, r.ID}, "order %s is %s, answered was %s", r.ID, r.Status, want)
+			p.find(Contradicted, subject{ruleEnds, r.User, r.ID}, "order %s is %s, answered was %s", r.ID, r.Status,
+				want)
 		}
 	}
 	p.detail(ruleEnds, "%d paid, %d cancelled, %d expired, %d to be paid back",

@@ -46,15 +46,18 @@ func (p *Proof) checkUnits(s *saleState, live int64, gone bool) {
 	}
 	switch drift := s.total - s.stock - live; {
 	case drift > 0:
-		p.find(Leaked, w, "sale %s: %d units are neither in stock (%d) nor in live orders (%d), of %d", s.id, drift, s.stock, live, s.total)
+		p.find(Leaked, w, "sale %s: %d units are neither in stock (%d) nor in live orders (%d), of %d", s.id, drift,
+			s.stock, live, s.total)
 	case drift < 0:
-		p.find(Oversold, w, "sale %s: %d units are in stock (%d) and in live orders (%d), of %d", s.id, -drift, s.stock, live, s.total)
+		p.find(Oversold, w, "sale %s: %d units are in stock (%d) and in live orders (%d), of %d", s.id, -drift, s.stock,
+			live, s.total)
 	}
 	p.detail(ruleUnits, "%d paid + %d left = %d", live, s.stock, s.total)
 	if s.slots != nil && s.sold != live {
 		p.find(Leaked, subject{rule: ruleSlots}, "sale %s counts %d sold, its live orders have %d", s.id, s.sold, live)
 	}
-	if !gone && s.stock > 0 && p.saidSoldOut(s.id) { // nothing ever came back, so sold-out was a wrong answer to a buyer of one unit
+	// nothing ever came back, so sold-out was a wrong answer to a buyer of one unit
+	if !gone && s.stock > 0 && p.saidSoldOut(s.id) {
 		p.find(Contradicted, subject{rule: ruleNoLie}, "sale %s said sold-out and has %d units left", s.id, s.stock)
 	}
 }
@@ -71,13 +74,15 @@ func (p *Proof) saidSoldOut(sale string) bool {
 func (p *Proof) checkSlots(s *saleState, live map[string]*Order) {
 	for user, one := range s.slots {
 		if r := live[user]; r == nil || r.ID != one.order || r.Quantity != one.quantity {
-			p.find(Leaked, subject{ruleSlots, user, one.order}, "sale %s: the slot of %s names order %s (%d units), which is not a live order of that buyer",
+			p.find(Leaked, subject{ruleSlots, user, one.order},
+				"sale %s: the slot of %s names order %s (%d units), which is not a live order of that buyer",
 				s.id, user, one.order, one.quantity)
 		}
 	}
 	for user, r := range live {
 		if _, ok := s.slots[user]; !ok {
-			p.find(Leaked, subject{ruleSlots, user, r.ID}, "sale %s: order %s of %s has no slot in Redis", s.id, r.ID, user)
+			p.find(Leaked, subject{ruleSlots, user, r.ID}, "sale %s: order %s of %s has no slot in Redis", s.id, r.ID,
+				user)
 		}
 	}
 }
@@ -95,7 +100,8 @@ func (p *Proof) checkLetters() {
 		}
 		letters[l.Entry]++
 		if !poisoned && !(p.terms.Lossy && l.Reason == reasonRedisLost) {
-			p.find(Unburied, subject{rule: ruleLetters, order: l.Order}, "entry %s (order %s of sale %s) became a letter, %s: nobody poisoned it", l.Entry, l.Order, l.Sale, l.Reason)
+			p.find(Unburied, subject{rule: ruleLetters, order: l.Order},
+				"entry %s (order %s of sale %s) became a letter, %s: nobody poisoned it", l.Entry, l.Order, l.Sale, l.Reason)
 		}
 	}
 	for _, one := range p.history.poisons {
@@ -109,6 +115,7 @@ func (p *Proof) checkLetters() {
 		if n == want || n == 0 && p.terms.Lossy { // it may have gone with Redis' data
 			continue
 		}
-		p.find(Unburied, subject{rule: ruleLetters, order: one.Order}, "poison %s (%s) has %d letters, want %d", one.Entry, one.Sort, n, want)
+		p.find(Unburied, subject{rule: ruleLetters, order: one.Order}, "poison %s (%s) has %d letters, want %d",
+			one.Entry, one.Sort, n, want)
 	}
 }

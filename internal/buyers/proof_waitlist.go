@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// checkInOrder checks that units went to buyers in the order in which they had joined the waitlist. What they know of that order:
-// the places in their answers while nobody had left the list yet; and that a buyer who had the answer before another one asked
-// was first. Those who were not served at all stand behind those who were.
+// checkInOrder checks that units went to buyers in the order in which they had joined the waitlist. What they know of
+// that order: the places in their answers while nobody had left the list yet; and that a buyer who had the answer
+// before another one asked was first. Those who were not served at all stand behind those who were.
 func (p *Proof) checkInOrder() {
 	line := p.line()
 	var lastPlace, served int
 	var lastAsked time.Time
 	for _, w := range line {
 		if w.position > 0 && w.position < lastPlace || w.answered.Before(lastAsked) {
-			p.find(Contradicted, subject{ruleInOrder, w.user, w.order}, "%s, at place %d, was overtaken", w.user, w.position)
+			p.find(Contradicted, subject{ruleInOrder, w.user, w.order}, "%s, at place %d, was overtaken", w.user,
+				w.position)
 		}
 		if w.sequence == 0 {
 			continue // those who were not served are not in any order among each other
@@ -26,7 +27,8 @@ func (p *Proof) checkInOrder() {
 			lastAsked = w.asked
 		}
 	}
-	p.detail(ruleInOrder, "%d served, 0 inversions; %d left before, %d were not reached", served, p.history.left, len(line)-served)
+	p.detail(ruleInOrder, "%d served, 0 inversions; %d left before, %d were not reached", served, p.history.left,
+		len(line)-served)
 }
 
 // inLine is one who waited and did not leave.

@@ -32,7 +32,8 @@ const (
 
 const wrongBy = 1 // minor units that a wrong amount lacks
 
-// Provider reports payments to the API, as a payment provider does: by signed webhooks, and again until it has an answer.
+// Provider reports payments to the API, as a payment provider does: by signed webhooks, and again until it has an
+// answer.
 type Provider struct {
 	Client   *Client
 	Sale     string

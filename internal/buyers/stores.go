@@ -128,7 +128,8 @@ func (r Reader) readSale(ctx context.Context, id string) (saleState, error) {
 		s.slots = map[string]slot{}
 	}
 	var partitions []int16
-	err := r.Postgres.QueryRow(ctx, `select total, sold, partitions from sales where id = $1`, id).Scan(&s.total, &s.sold, &partitions)
+	err := r.Postgres.QueryRow(ctx, `select total, sold, partitions from sales where id = $1`, id).Scan(&s.total,
+		&s.sold, &partitions)
 	if err != nil {
 		return s, err
 	}

@@ -9,8 +9,9 @@ import (
 	"sluice/internal/process"
 )
 
-// Serve runs a server program when the arguments (without the program's name) ask for one: `api` or `worker`, followed by
-// settings. These two are what a stack starts; they are not for people, who have the programs of the same names.
+// Serve runs a server program when the arguments (without the program's name) ask for one: `api` or `worker`,
+// followed by settings. These two are what a stack starts; they are not for people, who have the programs of the same
+// names.
 func Serve(args []string) (exitCode int, served bool) {
 	if len(args) == 0 {
 		return 0, false

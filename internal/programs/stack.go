@@ -41,8 +41,8 @@ type Stack struct {
 	environ []string
 }
 
-// Start starts everything and returns when the API serves and every worker has joined. What was started is stopped again
-// when something fails. say gets the name of each step before it begins.
+// Start starts everything and returns when the API serves and every worker has joined. What was started is stopped
+// again when something fails. say gets the name of each step before it begins.
 func Start(ctx context.Context, o Options, say func(step string)) (*Stack, error) {
 	s := &Stack{}
 	if err := s.start(ctx, o, say); err != nil {
@@ -85,7 +85,8 @@ func (s *Stack) launch(o Options) error {
 	}
 	start := func(name, command string, settings ...string) (*Process, error) {
 		return Launch(s.Servers, Program{
-			Name: name, Args: []string{command}, Environ: append(slices.Clone(s.environ), settings...), OnLine: o.OnLine,
+			Name: name, Args: []string{command}, Environ: append(slices.Clone(s.environ),
+				settings...), OnLine: o.OnLine,
 		})
 	}
 	var err error
@@ -112,8 +113,8 @@ func (s *Stack) await(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends everything in the order in which orders flow: the API, so that nothing new comes in; the workers, which finish
-// what they have; the servers. Processes that have ended are fine. When ctx ends first, the rest is killed.
+// Stop ends everything in the order in which orders flow: the API, so that nothing new comes in; the workers, which
+// finish what they have; the servers. Processes that have ended are fine. When ctx ends first, the rest is killed.
 func (s *Stack) Stop(ctx context.Context) error {
 	var errs []error
 	if s.API != nil {
@@ -136,7 +137,8 @@ func stopAll(ctx context.Context, processes []*Process) error {
 	return errors.Join(errs...)
 }
 
-// Stop asks the process to end and waits for it; one that takes too long, or longer than ctx, is killed and the error says so.
+// Stop asks the process to end and waits for it; one that takes too long, or longer than ctx, is killed and the error
+// says so.
 func (p *Process) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -150,7 +152,8 @@ func (p *Process) Stop(ctx context.Context) error {
 func settingsOf(environ []string) (config.Config, error) {
 	cfg, err := config.Load(config.CLI, nil, lookup(environ), io.Discard)
 	if err != nil {
-		return cfg, pipeline.Errorf(pipeline.KindInvalid, "these settings are wrong: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return cfg, pipeline.Errorf(pipeline.KindInvalid, "these settings are wrong: %s",
+			strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return cfg, nil
 }

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 const startLimit = 3 * time.Minute
 
 func options(environ ...string) programs.Options {
-	return programs.Options{Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Environ: append(os.Environ(), environ...)}
+	return programs.Options{Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0",
+		Environ: append(os.Environ(), environ...)}
 }
 
 func TestStackServesAndStops(t *testing.T) {
@@ -33,7 +34,8 @@ func TestStackServesAndStops(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	// Settings of another installation must not reach the processes.
-	o := options("REDIS_URL=redis://127.0.0.1:1", "DATABASE_URL=postgres://127.0.0.1:1/x", "ADMIN_ADDR=127.0.0.1:1", "LOG_FORMAT=text")
+	o := options("REDIS_URL=redis://127.0.0.1:1", "DATABASE_URL=postgres://127.0.0.1:1/x", "ADMIN_ADDR=127.0.0.1:1",
+		"LOG_FORMAT=text")
 	var mu sync.Mutex
 	heard := map[string]int{}
 	o.OnLine = func(line programs.Line) {

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Warnings collects what processes complain about. The zero value keeps nothing but counts; Keep says how many lines it keeps.
+// Warnings collects what processes complain about. The zero value keeps nothing but counts; Keep says how many lines
+// it keeps.
 type Warnings struct {
 	Keep int
 
@@ -32,7 +33,8 @@ func (w *Warnings) Add(line Line) {
 	w.lines = w.lines[max(0, len(w.lines)-w.Keep):]
 }
 
-// Lines are the last warnings, the oldest first, each with its time in a layout of package time; "" leaves the time out.
+// Lines are the last warnings, the oldest first, each with its time in a layout of package time; "" leaves the time
+// out.
 func (w *Warnings) Lines(layout string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,8 +52,8 @@ func (w *Warnings) Counts() map[string]int {
 	return maps.Clone(w.counts)
 }
 
-// Environ is the part of our environment that any process needs, without the settings of another installation that may be in
-// it.
+// Environ is the part of our environment that any process needs, without the settings of another installation that
+// may be in it.
 func Environ() []string {
 	keep := []string{"PATH", "HOME", "TMPDIR", "LANG", "GOMAXPROCS", "GODEBUG", "GORACE", "GOCOVERDIR"}
 	return slices.DeleteFunc(os.Environ(), func(line string) bool {

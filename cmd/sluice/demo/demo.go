@@ -46,8 +46,8 @@ type Spread struct {
 	Max float64 `json:"max"`
 }
 
-// Run does the whole demo and narrates it to out. The result is there whenever the sale was; an error says why the demo could
-// not go on. Everything that was started is gone when it returns.
+// Run does the whole demo and narrates it to out. The result is there whenever the sale was; an error says why the
+// demo could not go on. Everything that was started is gone when it returns.
 func Run(ctx context.Context, o Options, out io.Writer) (result *Result, err error) {
 	o = o.WithDefaults()
 	if err := o.Validate(); err != nil {
@@ -89,7 +89,8 @@ func (s *session) prove(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count the orders: %w", err)
 	}
-	proof := buyers.Prove(s.history, stores, buyers.Terms{Answered: true, Stock: s.opts.Stock, Price: unitPrice, Currency: currency})
+	proof := buyers.Prove(s.history, stores,
+		buyers.Terms{Answered: true, Stock: s.opts.Stock, Price: unitPrice, Currency: currency})
 	left, err := s.nothingLeft(ctx)
 	if err != nil {
 		return nil, err

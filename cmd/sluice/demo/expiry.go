@@ -14,8 +14,8 @@ const (
 	stillLimit = 30 * time.Second
 )
 
-// awaitExpiry waits until the time to pay is over for those who forgot. Those who wait ask now and then, and pay as soon as
-// the turn has come.
+// awaitExpiry waits until the time to pay is over for those who forgot. Those who wait ask now and then, and pay as
+// soon as the turn has come.
 func (s *session) awaitExpiry(ctx context.Context) error {
 	s.narrator.chapterf("The time to pay ends: what nobody paid for goes to those who wait, first come, first served, and they pay")
 	done := s.narrator.watch(func() string { return s.moneyProgress() + s.timeLeft() })
@@ -43,8 +43,9 @@ func (s *session) awaitExpiry(ctx context.Context) error {
 	return ctx.Err() // the checks say what is left
 }
 
-// settled reports whether nothing moves any more: no order waits for money, no money for an order, no unit is on its way back,
-// and the stream is empty. It looks at Postgres again after that, so that nothing can slip through between the two.
+// settled reports whether nothing moves any more: no order waits for money, no money for an order, no unit is on its
+// way back, and the stream is empty. It looks at Postgres again after that, so that nothing can slip through between
+// the two.
 func (s *session) settled(ctx context.Context, before unfinished) (bool, error) {
 	if before.any() {
 		return false, nil

@@ -44,8 +44,8 @@ type ending struct {
 // frees reports whether the order's unit will come free.
 func (e ending) frees() bool { return e.fate >= paysWrong }
 
-// assignFates gives every order a fate, each fate at least one, in the order in which buyers act. The orders in flight at a dead
-// worker come first, and are paid: that money overtakes its order.
+// assignFates gives every order a fate, each fate at least one, in the order in which buyers act. The orders in
+// flight at a dead worker come first, and are paid: that money overtakes its order.
 func assignFates(random *rand.Rand, owners map[string]uint32, inFlight []string) []ending {
 	var first, rest []ending
 	for _, id := range slices.Sorted(maps.Keys(owners)) {

@@ -27,7 +27,8 @@ func queryOne[T any](ctx context.Context, l ledger, query string, args ...any) (
 // persisted counts which of some orders have a row.
 func (l ledger) persisted(ctx context.Context, orderIDs []string) (int, error) {
 	type count struct{ N int }
-	c, err := queryOne[count](ctx, l, `select count(*) from orders where sale_id = $1 and id = any($2::text[]::uuid[])`, saleID, orderIDs)
+	c, err := queryOne[count](ctx, l, `select count(*) from orders where sale_id = $1 and id = any($2::text[]::uuid[])`,
+		saleID, orderIDs)
 	return c.N, err
 }
 

@@ -18,7 +18,8 @@ const (
 	plainWidth = 200 // columns where there is no terminal to ask
 )
 
-// narrator writes what happens while it happens. On a terminal the last line moves; elsewhere a line appears each second.
+// narrator writes what happens while it happens. On a terminal the last line moves; elsewhere a line appears each
+// second.
 type narrator struct {
 	out      io.Writer
 	terminal *os.File // nil when out is none

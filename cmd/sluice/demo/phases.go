@@ -36,8 +36,8 @@ func (s *session) announce(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ask sends requests at a pace and returns when each has its answer. When the API is slower than the pace, requests queue as
-// in any crowd. A client that gives up does not ask again by itself: its next request is planned.
+// ask sends requests at a pace and returns when each has its answer. When the API is slower than the pace, requests
+// queue as in any crowd. A client that gives up does not ask again by itself: its next request is planned.
 func (s *session) ask(ctx context.Context, requests []buyers.Request, p pace) {
 	buyers.Each(ctx, requests, buyers.Pace{AtOnce: connections, Gap: p.gap}, func(r buyers.Request) {
 		o, sent := s.client.Ask(ctx, 0, r)
@@ -47,8 +47,8 @@ func (s *session) ask(ctx context.Context, requests []buyers.Request, p pace) {
 	})
 }
 
-// rush is the sale, with a worker's death in the middle of it; then those who got nothing wait, and the others pay. That goes
-// on while the dead worker's orders are still pending.
+// rush is the sale, with a worker's death in the middle of it; then those who got nothing wait, and the others pay.
+// That goes on while the dead worker's orders are still pending.
 func (s *session) rush(ctx context.Context) error {
 	s.narrator.chapterf("The rush: %s requests, with retries, double clicks and clients that give up; a worker will die in the middle", number(len(s.plan.rush)))
 	var killing sync.WaitGroup
@@ -76,7 +76,8 @@ func (s *session) rush(ctx context.Context) error {
 	return nil
 }
 
-// afterRush is what buyers do once everything is sold. Those who gave up and still don't know what they have ask again first.
+// afterRush is what buyers do once everything is sold. Those who gave up and still don't know what they have ask
+// again first.
 func (s *session) afterRush(ctx context.Context) error {
 	s.ask(ctx, s.history.Open(), pace{rate: calmRate})
 	if ctx.Err() != nil {

@@ -19,7 +19,8 @@ type plan struct{ early, rush, late []buyers.Request }
 
 // newPlan makes a plan of exactly o.Requests requests. The same options give the same plan.
 func newPlan(o Options) plan {
-	p := buyers.Planner{Sale: saleID, Buyers: o.Buyers, AbandonShare: abandonShare, Random: rand.New(rand.NewPCG(o.Seed, 0))}
+	p := buyers.Planner{Sale: saleID, Buyers: o.Buyers, AbandonShare: abandonShare,
+		Random: rand.New(rand.NewPCG(o.Seed, 0))}
 	early := max(1, int(float64(o.Requests)*earlyShare))
 	late := max(1, int(float64(o.Requests)*lateShare))
 	return plan{early: p.First(early), rush: p.Rush(o.Requests - early - late), late: p.Again(late)}
@@ -28,8 +29,8 @@ func newPlan(o Options) plan {
 func (p plan) requests() int { return len(p.early) + len(p.rush) + len(p.late) }
 
 const (
-	// rampTime is how long the rush takes to reach its full rate, from rampStart of it: a crowd that pushes through a door,
-	// and time for a person to see the first orders.
+	// rampTime is how long the rush takes to reach its full rate, from rampStart of it: a crowd that pushes through a
+	// door, and time for a person to see the first orders.
 	rampTime  = 2 * time.Second
 	rampStart = 0.15
 	// shortestRush is how long even a small rush takes, so that there is a middle in which a worker can be killed.

@@ -49,8 +49,8 @@ const swapTurns = `
 	ends as (select min(sequence) as low, max(sequence) as high from served)
 	update orders set sequence = low + high - sequence from ends where sequence in (low, high)`
 
-// The proof of a real sale holds; and it fails for each way in which the stores are then tampered with behind its back, as
-// a broken pipeline would.
+// The proof of a real sale holds; and it fails for each way in which the stores are then tampered with behind its
+// back, as a broken pipeline would.
 func TestProofOfARealSaleCanFail(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), demoTime)
@@ -70,7 +70,8 @@ func TestProofOfARealSaleCanFail(t *testing.T) {
 	}
 	r0 := mustProve(ctx, t, s)
 	if !r0.OK {
-		t.Fatalf("an honest sale fails: %+v, findings %q, complaints %q", failedChecks(r0), r0.Audit.Findings, r0.Complaints)
+		t.Fatalf("an honest sale fails: %+v, findings %q, complaints %q", failedChecks(r0), r0.Audit.Findings,
+			r0.Complaints)
 	}
 	if s.killed == nil || s.killed.InHand == 0 || len(s.killed.Takeovers) == 0 {
 		t.Errorf("got the kill %+v, want a worker killed with orders in flight", s.killed)

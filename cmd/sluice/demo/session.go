@@ -107,7 +107,8 @@ func (s *session) open(ctx context.Context) (err error) {
 	})
 	s.history = s.client.History
 	s.provider = &buyers.Provider{Client: s.client, Sale: saleID, Price: unitPrice, Currency: currency, Secret: secret}
-	s.narrator.notef("API at %s, workers %d and %d", s.stack.API.URL(), s.stack.Workers[0].PID(), s.stack.Workers[1].PID())
+	s.narrator.notef("API at %s, workers %d and %d", s.stack.API.URL(), s.stack.Workers[0].PID(),
+		s.stack.Workers[1].PID())
 	return nil
 }
 

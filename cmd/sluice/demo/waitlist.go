@@ -25,6 +25,7 @@ func (s *session) joinWaitlist(ctx context.Context, random *rand.Rand, units int
 	random.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
 	leavers := waiting[:int(math.Ceil(leaveShare*float64(len(waiting))))]
 	buyers.Each(ctx, leavers, joiners, func(buyer uint32) { s.client.LeaveWaitlist(ctx, saleID, buyer) })
-	s.narrator.notef("%s leave again, from anywhere in the line; %s wait", number(len(leavers)), number(len(waiting)-len(leavers)))
+	s.narrator.notef("%s leave again, from anywhere in the line; %s wait", number(len(leavers)),
+		number(len(waiting)-len(leavers)))
 	return ctx.Err()
 }

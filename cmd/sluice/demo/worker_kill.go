@@ -15,17 +15,21 @@ import (
 )
 
 const (
-	soldBefore    = 4                      // a quarter of the stock is sold before the worker may die
-	choosyUntil   = 2                      // until half of it is sold, it dies only with orders that Postgres does not have
-	freezeTries   = 200                    // times a worker is stopped and looked at
-	freezeLook    = 40 * time.Millisecond  // how long one look lasts; orders keep arriving meanwhile, also at the stopped worker
-	freezeQuiet   = 20 * time.Millisecond  // then what it had sent before it was stopped has arrived too
-	lookEvery     = 2 * time.Millisecond   // between two questions to Redis
-	countEvery    = 50 * time.Millisecond  // between two questions to Postgres
-	takeoverLimit = 30 * time.Second       // within it all that the dead worker had in flight must be persisted; promised are 20 s
-	mostPending   = 1000                   // orders that are listed of what is pending at a worker: more than its lanes' batches
-	runTime       = 5 * time.Millisecond   // for which a worker that had nothing may go on
-	tooLate       = 150 * time.Millisecond // after the last sale nothing is pending any more
+	soldBefore = 4 // a quarter of the stock is sold before the worker may die
+	// until half of it is sold, it dies only with orders that Postgres does not have
+	choosyUntil = 2
+	freezeTries = 200 // times a worker is stopped and looked at
+	// how long one look lasts; orders keep arriving meanwhile, also at the stopped worker
+	freezeLook  = 40 * time.Millisecond
+	freezeQuiet = 20 * time.Millisecond // then what it had sent before it was stopped has arrived too
+	lookEvery   = 2 * time.Millisecond  // between two questions to Redis
+	countEvery  = 50 * time.Millisecond // between two questions to Postgres
+	// within it all that the dead worker had in flight must be persisted; promised are 20 s
+	takeoverLimit = 30 * time.Second
+	// orders that are listed of what is pending at a worker: more than its lanes' batches
+	mostPending = 1000
+	runTime     = 5 * time.Millisecond   // for which a worker that had nothing may go on
+	tooLate     = 150 * time.Millisecond // after the last sale nothing is pending any more
 )
 
 // WorkerKill is the death of a worker in the middle of its work, and what came of it.
@@ -50,8 +54,8 @@ type Takeover struct {
 }
 
 // killWorker kills a worker while orders are pending at it. To be certain of that, and not only likely, the
-// worker is first stopped in its tracks (SIGSTOP); Redis then shows what is pending, and nothing can change that any more.
-// If nothing is, it goes on, and is stopped again a moment later. The same while that is only what Postgres has
+// worker is first stopped in its tracks (SIGSTOP); Redis then shows what is pending, and nothing can change that any
+// more. If nothing is, it goes on, and is stopped again a moment later. The same while that is only what Postgres has
 // already and nobody could lose, as long as there is time for a better moment.
 func (s *session) killWorker(ctx context.Context) error {
 	if err := s.awaitSold(ctx, s.opts.Stock/soldBefore); err != nil {
@@ -230,7 +234,8 @@ func (s *session) narrateTakeover() {
 	k := s.killed
 	for _, t := range s.takeovers(k.at) {
 		k.Takeovers = append(k.Takeovers, t)
-		s.narrator.notef("✓ %s noticed after %s and took over %s", t.Worker, seconds(t.AfterMS), plural(t.Orders, "order"))
+		s.narrator.notef("✓ %s noticed after %s and took over %s", t.Worker, seconds(t.AfterMS),
+			plural(t.Orders, "order"))
 	}
 	switch {
 	case k.Uncommitted == 0:
