@@ -52,7 +52,7 @@ func reply(w http.ResponseWriter, status int, code, orderID string) {
 	w.WriteHeader(status)
 	answer := map[string]any{"code": code, "order_id": orderID}
 	if status == http.StatusAccepted {
-		number := "1" + strings.Trim(orderID, "order-again") // the digits of the id
+		number := "1" + strings.Trim(orderID, "-adeginor") // the digits of the id
 		answer["status"], answer["order_number"], answer["quantity"] = "queued", number, 1
 	}
 	_ = json.NewEncoder(w).Encode(answer)

@@ -44,8 +44,9 @@ const (
 	NotOpen                       // 409
 	Closed                        // 409
 	Unexpected                    // any other answer: nobody should get it
-	outcomes
 )
+
+const outcomes = int(Unexpected) + 1
 
 // Code is the outcome's name, for refusals the code of the problem.
 func (o Outcome) Code() string {
