@@ -13,47 +13,50 @@ import (
 )
 
 // benchAdmission measures the admission without HTTP against the bare script, called with batches of the size that the
-// admission's gate made: with one call in flight, as the gate has it, and with two, which is what a second one would bring.
-func benchAdmission(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
+// admission's gate made: with one call in flight, as the gate has it, and with two, which is what a second one would
+// bring.
+func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
 	a, err := newAPI(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
-	g := &gateContest{site: s, admission: a.admission, batch: min(s.opts.Clients, lua.MaxAdmitBatch)}
-	c := contest{
-		name:        "admission",
-		title:       fmt.Sprintf("Admission without HTTP, %d callers in one process", s.opts.Clients),
-		unit:        "orders",
-		contestants: []contestant{g.gate(), g.script("script, 1 call in flight", 1), g.script("script, 2 calls in flight", 2)},
-		pairings:    []pairing{{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1}},
+	g := &gateBench{testbed: s, admission: a.admission, batch: min(s.opts.Clients, lua.MaxAdmitBatch)}
+	c := comparison{
+		name:  "admission",
+		title: fmt.Sprintf("Admission without HTTP, %d callers in one process", s.opts.Clients),
+		unit:  "orders",
+		candidates: []candidate{g.gate(), g.script("script, 1 call in flight", 1),
+			g.script("script, 2 calls in flight", 2)},
+		pairs: []pair{{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1}},
 	}
-	result, err := c.hold(ctx, s)
+	result, err := c.run(ctx, s)
 	return []Result{result}, err
 }
 
-type gateContest struct {
-	site      *Site
+type gateBench struct {
+	testbed   *testbed
 	admission *pipeline.Admission
 	batch     int // of the gate, in its last round
 	first     uint64
 	length    time.Duration
 }
 
-func (g *gateContest) prepare(ctx context.Context, share float64) error {
-	g.first, g.length = g.site.newBuyers(), g.site.opts.length(share*brief)
-	return g.site.clear(ctx)
+func (g *gateBench) prepare(ctx context.Context, share float64) error {
+	g.first, g.length = g.testbed.newBuyers(), g.testbed.opts.length(share*brief)
+	return g.testbed.clear(ctx)
 }
 
-func (g *gateContest) check(ctx context.Context, w *Work) error {
-	return stand{site: g.site, admit: true}.check(ctx, w)
+func (g *gateBench) check(ctx context.Context, w *Work) error {
+	return servedHandler{testbed: g.testbed, admit: true}.check(ctx, w)
 }
 
-func (g *gateContest) gate() contestant {
-	return contestant{
+func (g *gateBench) gate() candidate {
+	return candidate{
 		name: "admission", prepare: g.prepare,
 		run: func(ctx context.Context) (Work, error) {
-			return together(g.site.opts.Clients, g.length, func(i int) func() error { return g.buyer(ctx, uint64(i)) })
+			return together(g.testbed.opts.Clients, g.length,
+				func(i int) func() error { return g.buyer(ctx, uint64(i)) })
 		},
 		check: func(ctx context.Context, w *Work) error {
 			err := g.check(ctx, w)
@@ -66,15 +69,15 @@ func (g *gateContest) gate() contestant {
 }
 
 // buyer calls the admission for one new buyer after the other.
-func (g *gateContest) buyer(ctx context.Context, i uint64) func() error {
+func (g *gateBench) buyer(ctx context.Context, i uint64) func() error {
 	next := g.first + i
 	return func() error {
-		request := pipeline.OrderRequest{UserID: buyerID(g.site.opts.Seed, next), Quantity: 1}
-		if g.site.opts.Keys {
+		request := pipeline.OrderRequest{UserID: buyerID(g.testbed.opts.Seed, next), Quantity: 1}
+		if g.testbed.opts.Keys {
 			request.IdempotencyKey = "order-" + request.UserID
 		}
-		next += uint64(g.site.opts.Clients)
-		decision, err := g.admission.Admit(ctx, g.site.sale, request)
+		next += uint64(g.testbed.opts.Clients)
+		decision, err := g.admission.Admit(ctx, g.testbed.sale, request)
 		if err == nil && decision.Code != lua.AdmitAccepted {
 			err = fmt.Errorf("%s instead of %s", decision.Code, lua.AdmitAccepted)
 		}
@@ -83,8 +86,8 @@ func (g *gateContest) buyer(ctx context.Context, i uint64) func() error {
 }
 
 // script calls lua.Admit and nothing else. Requests are made on the clock, as cheaply as can be.
-func (g *gateContest) script(name string, inFlight int) contestant {
-	return contestant{
+func (g *gateBench) script(name string, inFlight int) candidate {
+	return candidate{
 		name: name, prepare: g.prepare, check: g.check,
 		run: func(ctx context.Context) (Work, error) {
 			var orders atomic.Int64
@@ -94,7 +97,7 @@ func (g *gateContest) script(name string, inFlight int) contestant {
 				return func() error {
 					last := orders.Add(int64(batch))
 					g.fill(requests, last-int64(batch))
-					return admitAll(ctx, g.site, requests)
+					return admitAll(ctx, g.testbed, requests)
 				}
 			})
 			work.Count *= int64(batch)
@@ -103,26 +106,28 @@ func (g *gateContest) script(name string, inFlight int) contestant {
 	}
 }
 
-func (g *gateContest) fill(requests []lua.AdmitRequest, first int64) {
+func (g *gateBench) fill(requests []lua.AdmitRequest, first int64) {
 	const orderID = "01936f2e-8a4b-7c3d-" // the rest of a UUID is the buyer's id
 	for i := range requests {
 		n := first + int64(i)
-		user := buyerID(g.site.opts.Seed, g.first+uint64(n))
-		r := lua.AdmitRequest{OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user, Quantity: 1}
-		if g.site.opts.Keys {
+		user := buyerID(g.testbed.opts.Seed, g.first+uint64(n))
+		r := lua.AdmitRequest{OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user,
+			Quantity: 1}
+		if g.testbed.opts.Keys {
 			r.KeyHash, r.PayloadHash = "5f0c1bd8e6a94c275f0c1bd8", "a1b2c3d4e5f60718a1b2c3d4"
 		}
 		requests[i] = r
 	}
 }
 
-// maxEvents is more than any contest accepts: what it leaves in the stream is not its limit.
+// maxEvents is more than any comparison accepts: what it leaves in the stream is not its limit.
 const maxEvents = 1 << 40
 
 // admitAll makes one script call in which everybody must be accepted.
-func admitAll(ctx context.Context, s *Site, requests []lua.AdmitRequest) error {
+func admitAll(ctx context.Context, s *testbed, requests []lua.AdmitRequest) error {
 	p := s.sale.Partitions[0]
-	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p), Trusted: keys.Trusted(p),
+	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
+		Trusted:  keys.Trusted(p),
 		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID)}
 	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, maxEvents, requests)
 	if err != nil {

@@ -15,19 +15,21 @@ import (
 // ordersPath is where the sale's orders are posted.
 const ordersPath = "/v1/sales/" + saleID + "/orders"
 
-// api is the public side twice: as it is, and with an admission that answers at once. Router, middleware, authentication,
-// decoding and answer are the same; what differs is the gate, the script call, and Redis with its disk.
+// api is the public side twice: as it is, and with an admission that answers at once. Router, middleware,
+// authentication, decoding and answer are the same; what differs is the gate, the script call, and Redis with its
+// disk.
 type api struct {
 	admission   *pipeline.Admission
 	full, quick http.Handler
 }
 
-func newAPI(ctx context.Context, s *Site) (*api, error) {
+func newAPI(ctx context.Context, s *testbed) (*api, error) {
 	features, err := pipeline.Probe(ctx, s.rdb)
 	if err != nil {
 		return nil, err
 	}
-	admission := pipeline.NewAdmission(s.rdb, keys, pipeline.AdmissionOptions{Durability: features.Durability(), StreamMaxLag: maxEvents},
+	admission := pipeline.NewAdmission(s.rdb, keys,
+		pipeline.AdmissionOptions{Durability: features.Durability(), StreamMaxLag: maxEvents},
 		pipeline.NewMetrics(nil), s.log)
 	lookup := pipeline.NewLookup(s.rdb, keys, s.store)
 	handler := func(admitter httpapi.Admitter) http.Handler {
@@ -36,11 +38,13 @@ func newAPI(ctx context.Context, s *Site) (*api, error) {
 			Sales:     s.sales,
 			Stock:     pipeline.NewStockReader(s.rdb, keys),
 			Orders:    lookup,
-			Cancel:    pipeline.NewCanceller(lookup, s.store, pipeline.NewNews(s.rdb, keys, s.log), pipeline.NewMetrics(nil)),
-			Push:      pipeline.NewHub(s.rdb, keys, partitions, s.store, pipeline.HubOptions{}, nil, s.log), // nobody waits, so it need not run
-			Waitlist:  pipeline.NewWaitlist(s.rdb, keys, s.store, lookup, pipeline.NewMetrics(nil), s.log),
-			Auth:      httpapi.DevAuth{},
-			Log:       s.log,
+			Cancel: pipeline.NewCanceller(lookup, s.store, pipeline.NewNews(s.rdb, keys, s.log),
+				pipeline.NewMetrics(nil)),
+			// nobody waits, so it need not run
+			Push:     pipeline.NewHub(s.rdb, keys, partitions, s.store, pipeline.HubOptions{}, nil, s.log),
+			Waitlist: pipeline.NewWaitlist(s.rdb, keys, s.store, lookup, pipeline.NewMetrics(nil), s.log),
+			Auth:     httpapi.DevAuth{},
+			Log:      s.log,
 		})
 	}
 	return &api{admission: admission, full: handler(admission), quick: handler(newQuick())}, nil

@@ -1,12 +1,12 @@
 package main
 
-// anybody holds the place of a buyer's id: 16 hexadecimal digits.
-const anybody = "????????????????"
+// placeholderID stands for a buyer's id: 16 hexadecimal digits.
+const placeholderID = "????????????????"
 
-// buyerID is the id of the n-th buyer. Like real ids they come in no order, which is what an index has to bear; and no two
-// are the same, because every step of the mixing below can be undone.
+// buyerID is the id of the n-th buyer. Like real ids they come in no order, which is what an index has to bear; and
+// no two are the same, because every step of the mixing below can be undone.
 func buyerID(seed, n uint64) string {
-	var id [len(anybody)]byte
+	var id [len(placeholderID)]byte
 	writeBuyer(id[:], seed, n)
 	return string(id[:])
 }

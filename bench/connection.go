@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connection is one kept connection to the server, with the request ready in memory: only the buyer's id changes. It reads
-// of an answer what it must: the status and where the body ends. A general client would cost as much CPU time as the
-// server does, and on a small machine that is the server's.
+// connection is one kept connection to the server, with the request ready in memory: only the buyer's id changes. It
+// reads of an answer what it must: the status and where the body ends. A general client would cost as much CPU time
+// as the server does, and on a small machine that is the server's.
 type connection struct {
 	conn     net.Conn
 	reader   *bufio.Reader
@@ -26,30 +26,31 @@ type connection struct {
 	micros   []uint32
 }
 
-func newConnection(conn net.Conn, f *Flood, index uint64) *connection {
+func newConnection(conn net.Conn, f *load, index uint64) *connection {
 	c := &connection{
 		conn: conn, reader: bufio.NewReader(conn),
 		seed: f.Seed, buyer: f.First + index, step: uint64(f.Connections),
 		micros: make([]uint32, 0, 1<<14),
 	}
 	c.request = orderRequest(f)
-	c.ids = placesOf(c.request, []byte(anybody))
+	c.ids = placesOf(c.request, []byte(placeholderID))
 	return c
 }
 
 // orderRequest is an order of anybody.
-func orderRequest(f *Flood) []byte {
+func orderRequest(f *load) []byte {
 	const body = `{"quantity":1}`
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\nX-User-Id: %s\r\n", f.Path, f.Addr, anybody)
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\nX-User-Id: %s\r\n", f.Path, f.Addr,
+		placeholderID)
 	if f.Keys {
-		fmt.Fprintf(&b, "Idempotency-Key: order-%s\r\n", anybody)
+		fmt.Fprintf(&b, "Idempotency-Key: order-%s\r\n", placeholderID)
 	}
 	fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	return b.Bytes()
 }
 
-// placesOf returns every place in text that holds what is looked for.
+// placesOf returns every place in text with what is looked for.
 func placesOf(text, wanted []byte) [][]byte {
 	var places [][]byte
 	for at := 0; ; {
@@ -81,7 +82,7 @@ func (c *connection) note(took time.Duration) {
 	c.micros = append(c.micros, uint32(min(took.Microseconds(), math.MaxUint32)))
 }
 
-// readAnswer reads an answer of a length that is told beforehand, and returns its status.
+// readAnswer reads an answer of a length that is known beforehand, and returns its status.
 func readAnswer(r *bufio.Reader) (int, error) {
 	status, err := readStatus(r)
 	if err != nil {
@@ -104,7 +105,7 @@ func readAnswer(r *bufio.Reader) (int, error) {
 		}
 	}
 	if length < 0 {
-		return 0, fmt.Errorf("an answer with status %d does not tell its length", status)
+		return 0, fmt.Errorf("an answer with status %d has no length", status)
 	}
 	_, err = r.Discard(length)
 	return status, err

@@ -35,8 +35,8 @@ func TestReadAnswer(t *testing.T) {
 
 // What is written by hand must be what a server reads.
 func TestOrderRequest(t *testing.T) {
-	flood := &Flood{Addr: "127.0.0.1:1", Path: ordersPath, Connections: 2, Seed: 7, Keys: true}
-	c := newConnection(nil, flood, 1)
+	next := &load{Addr: "127.0.0.1:1", Path: ordersPath, Connections: 2, Seed: 7, Keys: true}
+	c := newConnection(nil, next, 1)
 	for _, place := range c.ids {
 		writeBuyer(place, c.seed, c.buyer)
 	}
@@ -72,11 +72,11 @@ func TestBuyersAreAllDifferent(t *testing.T) {
 }
 
 func TestTallyAccepted(t *testing.T) {
-	if n, err := (&Tally{Statuses: map[int]int64{202: 5}}).accepted(); n != 5 || err != nil {
+	if n, err := (&loadResult{Statuses: map[int]int64{202: 5}}).accepted(); n != 5 || err != nil {
 		t.Errorf("got %d, %v, want 5", n, err)
 	}
 	for _, statuses := range []map[int]int64{nil, {409: 1}, {202: 5, 503: 1}} {
-		if _, err := (&Tally{Statuses: statuses}).accepted(); err == nil {
+		if _, err := (&loadResult{Statuses: statuses}).accepted(); err == nil {
 			t.Errorf("%v: no error", statuses)
 		}
 	}

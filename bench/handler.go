@@ -11,33 +11,33 @@ import (
 )
 
 // benchHandler calls the handlers without a network: what is left of the difference is the price of admission alone.
-func benchHandler(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
+func benchHandler(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
 	a, err := newAPI(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
-	c := contest{
+	c := comparison{
 		name:  "handler",
 		title: fmt.Sprintf("The handler without a network, %d callers in one process", s.opts.Clients),
 		unit:  "orders",
-		contestants: []contestant{
+		candidates: []candidate{
 			s.callers("accepted", a.full, true),
 			s.callers("parse and answer", a.quick, false),
 		},
-		pairings: []pairing{{"accepted / parse and answer", 0, 1}},
+		pairs: []pair{{"accepted / parse and answer", 0, 1}},
 	}
-	result, err := c.hold(ctx, s)
+	result, err := c.run(ctx, s)
 	return []Result{result}, err
 }
 
 // brief is the part of a full round that suffices without a network.
 const brief = 0.6
 
-func (s *Site) callers(name string, h http.Handler, admit bool) contestant {
+func (s *testbed) callers(name string, h http.Handler, admit bool) candidate {
 	var first uint64
 	var length time.Duration
-	return contestant{
+	return candidate{
 		name: name,
 		prepare: func(ctx context.Context, share float64) error {
 			first, length = s.newBuyers(), s.opts.length(share*brief)
@@ -48,13 +48,13 @@ func (s *Site) callers(name string, h http.Handler, admit bool) contestant {
 				return s.newCaller(ctx, h, first+uint64(i)).order
 			})
 		},
-		check: stand{site: s, admit: admit}.check,
+		check: servedHandler{testbed: s, admit: admit}.check,
 	}
 }
 
 // caller is a client of a handler: one request and one answer, used again and again.
 type caller struct {
-	site    *Site
+	testbed *testbed
 	handler http.Handler
 	request *http.Request
 	body    bytes.Reader
@@ -62,8 +62,8 @@ type caller struct {
 	buyer   uint64
 }
 
-func (s *Site) newCaller(ctx context.Context, h http.Handler, buyer uint64) *caller {
-	c := &caller{site: s, handler: h, buyer: buyer, answer: answer{header: http.Header{}}}
+func (s *testbed) newCaller(ctx context.Context, h http.Handler, buyer uint64) *caller {
+	c := &caller{testbed: s, handler: h, buyer: buyer, answer: answer{header: http.Header{}}}
 	c.request, _ = http.NewRequestWithContext(ctx, http.MethodPost, ordersPath, http.NoBody) // a constant, correct path
 	c.request.Header = http.Header{"X-User-Id": {""}, "Content-Type": {"application/json"}}
 	if s.opts.Keys {
@@ -76,10 +76,10 @@ func (s *Site) newCaller(ctx context.Context, h http.Handler, buyer uint64) *cal
 var oneUnit = []byte(`{"quantity":1}`)
 
 func (c *caller) order() error {
-	id := buyerID(c.site.opts.Seed, c.buyer)
-	c.buyer += uint64(c.site.opts.Clients)
+	id := buyerID(c.testbed.opts.Seed, c.buyer)
+	c.buyer += uint64(c.testbed.opts.Clients)
 	c.request.Header["X-User-Id"][0] = id
-	if c.site.opts.Keys {
+	if c.testbed.opts.Keys {
 		c.request.Header["Idempotency-Key"][0] = "order-" + id
 	}
 	c.body.Reset(oneUnit)

@@ -4,23 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"sluice/lock"
 )
 
-// lockTTL is the lease of every contestant's locks: nobody renews or loses one during a round.
+// lockTTL is the lease of every candidate's locks: nobody renews or loses one during a round.
 const lockTTL = 15 * time.Second
 
-// benchLocks measures package lock against a raw SET NX PX with compare-and-delete and against other libraries, on the same
-// server, which writes nothing to disk meanwhile; and what the worker's batch lock costs.
-func benchLocks(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
-	d, err := newDuel(ctx, s)
+// benchLocks measures package lock against a raw SET NX PX with compare-and-delete and against other libraries, on
+// the same server, which writes nothing to disk meanwhile; and what the worker's batch lock costs.
+func benchLocks(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
+	d, err := newLockBench(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range []func(context.Context) ([]Result, error){d.pairs, d.handOvers, d.batches} {
+	for _, part := range []func(context.Context) ([]Result, error){d.pairs, d.contention, d.batches} {
 		var more []Result
 		if more, err = part(ctx); err != nil {
 			break
@@ -35,12 +34,13 @@ func benchLocks(ctx context.Context, s *Site, _ *Report) (results []Result, err 
 }
 
 // pairs locks and unlocks, each goroutine a lock of its own.
-func (d *duel) pairs(ctx context.Context) ([]Result, error) {
+func (d *lockBench) pairs(ctx context.Context) ([]Result, error) {
 	var results []Result
 	for _, n := range []int{16, 128} {
-		c := contest{name: fmt.Sprintf("locks-%d", n), title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1}
-		for _, r := range d.rivals {
-			c.contestants = append(c.contestants, contestant{name: r.name, run: func(ctx context.Context) (Work, error) {
+		c := comparison{name: fmt.Sprintf("locks-%d", n),
+			title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1}
+		for _, r := range d.lockers {
+			c.candidates = append(c.candidates, candidate{name: r.name, run: func(ctx context.Context) (Work, error) {
 				return d.during(ctx, n, func(ctx context.Context, i int) error {
 					unlock, err := r.lock(ctx, fmt.Sprintf("{p%02d}:pair:%d", i, i))
 					if err != nil {
@@ -50,10 +50,10 @@ func (d *duel) pairs(ctx context.Context) ([]Result, error) {
 				})
 			}})
 		}
-		for i := 1; i < len(c.contestants); i++ {
-			c.pairings = append(c.pairings, pairing{c.contestants[i].name + " / raw", i, 0})
+		for i := 1; i < len(c.candidates); i++ {
+			c.pairs = append(c.pairs, pair{c.candidates[i].name + " / raw", i, 0})
 		}
-		r, err := c.hold(ctx, d.site)
+		r, err := c.run(ctx, d.testbed)
 		if err != nil {
 			return nil, err
 		}
@@ -64,40 +64,25 @@ func (d *duel) pairs(ctx context.Context) ([]Result, error) {
 }
 
 // during repeats something from n goroutines for the length of a round.
-func (d *duel) during(ctx context.Context, n int, once func(ctx context.Context, i int) error) (Work, error) {
-	counts, errs := make([]int64, n), make([]error, n)
-	began := time.Now()
-	end := began.Add(d.site.opts.length(1))
-	var running sync.WaitGroup
-	for i := range n {
-		running.Go(func() {
-			for time.Now().Before(end) && errs[i] == nil {
-				errs[i] = once(ctx, i)
-				counts[i]++
-			}
-		})
-	}
-	running.Wait()
-	var w Work
-	for _, count := range counts {
-		w.Count += count
-	}
-	w.Took = time.Since(began)
-	return w, errors.Join(errs...)
+func (d *lockBench) during(ctx context.Context, n int, once func(ctx context.Context, i int) error) (Work, error) {
+	return together(n, d.testbed.opts.length(1), func(i int) func() error {
+		return func() error { return once(ctx, i) }
+	})
 }
 
 const lockBatch = 100
 
 // batches takes a hundred locks at once, against one after the other.
-func (d *duel) batches(ctx context.Context) ([]Result, error) {
+func (d *lockBench) batches(ctx context.Context) ([]Result, error) {
 	keys := make([]string, lockBatch)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("{p00}:batch:%d", i)
 	}
 	counted := func(w Work, err error) (Work, error) { w.Count *= lockBatch; return w, err }
-	c := contest{
-		name: "locks-batch", title: fmt.Sprintf("Batches of %d locks, taken and freed by one goroutine", lockBatch), unit: "locks",
-		contestants: []contestant{
+	c := comparison{
+		name: "locks-batch", title: fmt.Sprintf("Batches of %d locks, taken and freed by one goroutine",
+			lockBatch), unit: "locks",
+		candidates: []candidate{
 			{name: "TryLockMany", run: func(ctx context.Context) (Work, error) {
 				return counted(d.during(ctx, 1, func(ctx context.Context, _ int) error {
 					batch, err := d.ours.TryLockMany(ctx, keys, lock.AllOrNone)
@@ -108,12 +93,13 @@ func (d *duel) batches(ctx context.Context) ([]Result, error) {
 				}))
 			}},
 			{name: "one after the other", run: func(ctx context.Context) (Work, error) {
-				return counted(d.during(ctx, 1, func(ctx context.Context, _ int) error { return d.oneByOne(ctx, keys) }))
+				return counted(d.during(ctx, 1,
+					func(ctx context.Context, _ int) error { return d.oneByOne(ctx, keys) }))
 			}},
 		},
-		pairings: []pairing{{"TryLockMany / one after the other", 0, 1}},
+		pairs: []pair{{"TryLockMany / one after the other", 0, 1}},
 	}
-	r, err := c.hold(ctx, d.site)
+	r, err := c.run(ctx, d.testbed)
 	if err != nil {
 		return nil, err
 	}
@@ -122,16 +108,16 @@ func (d *duel) batches(ctx context.Context) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-func (d *duel) oneByOne(ctx context.Context, keys []string) error {
-	holds := make([]lock.Hold, 0, len(keys))
+func (d *lockBench) oneByOne(ctx context.Context, keys []string) error {
+	locked := make([]lock.Hold, 0, len(keys))
 	for _, key := range keys {
 		h, err := d.ours.Mutex(key + ":m").TryLock(ctx)
 		if err != nil {
 			return err
 		}
-		holds = append(holds, h)
+		locked = append(locked, h)
 	}
-	for _, h := range holds {
+	for _, h := range locked {
 		if err := h.Unlock(ctx); err != nil {
 			return err
 		}
@@ -139,7 +125,7 @@ func (d *duel) oneByOne(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// reach tells a figure beside the one that was asked for, and says when it falls short.
+// reach notes a figure beside the one that was asked for, and says when it falls short.
 func (r *Result) reach(what string, got, want float64, atLeast bool) {
 	word, sign := "reached", "at least"
 	if !atLeast {

@@ -12,10 +12,10 @@ import (
 	"sluice/lock"
 )
 
-// benchWorkerLocks measures the worker with and without its batch lock. Without: the call that takes the locks is answered
-// as by a server without memory, on which the worker goes on without locks and has none to free.
-func benchWorkerLocks(ctx context.Context, s *Site) (result Result, err error) {
-	h, err := newHarvest(s)
+// benchWorkerLocks measures the worker with and without its batch lock. Without: the call that takes the locks is
+// answered as by a server without memory, on which the worker goes on without locks and has none to free.
+func benchWorkerLocks(ctx context.Context, s *testbed) (result Result, err error) {
+	h, err := newWorkload(s)
 	if err != nil {
 		return Result{}, err
 	}
@@ -40,12 +40,12 @@ func benchWorkerLocks(ctx context.Context, s *Site) (result Result, err error) {
 		defer func() { s.rdb = locked }()
 		return plain.run(ctx)
 	}
-	c := contest{
+	c := comparison{
 		name: "locks-worker", title: "The worker's batch lock", unit: "rows",
-		contestants: []contestant{plain, without},
-		pairings:    []pairing{{"worker / worker without locks", 0, 1}},
+		candidates: []candidate{plain, without},
+		pairs:      []pair{{"worker / worker without locks", 0, 1}},
 	}
-	result, err = c.hold(ctx, s)
+	result, err = c.run(ctx, s)
 	if err == nil {
 		result.reach("cost of the batch lock, by rate", 1-result.Ratios[0].Median, 0.15, false)
 		result.reach("cost of the batch lock, by CPU time", 1-result.Ratios[0].CPU.Median, 0.15, false)
@@ -54,12 +54,12 @@ func benchWorkerLocks(ctx context.Context, s *Site) (result Result, err error) {
 }
 
 // fullAnswer is what a server without memory says to who wants locks.
-func (s *Site) fullAnswer(ctx context.Context) (answer, err error) {
-	if err := s.desk.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+func (s *testbed) fullAnswer(ctx context.Context) (answer, err error) {
+	if err := s.control.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		return nil, err
 	}
-	_, full := lock.New(s.desk).TryLockMany(ctx, []string{"a"})
-	if err := s.desk.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+	_, full := lock.New(s.control).TryLockMany(ctx, []string{"a"})
+	if err := s.control.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
 		return nil, err
 	}
 	if !redis.IsOOMError(full) {
@@ -68,8 +68,8 @@ func (s *Site) fullAnswer(ctx context.Context) (answer, err error) {
 	return full, nil
 }
 
-// noLocks answers the script that takes a batch of locks in the server's place. It is known by its first key: a worker's
-// other scripts begin with another.
+// noLocks answers the script that takes a batch of locks in the server's place. It is known by its first key: a
+// worker's other scripts begin with another.
 type noLocks struct{ full error }
 
 func (n noLocks) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -27,7 +27,7 @@ type Machine struct {
 	LoadAtRun string  `json:"load"`     // before we began
 }
 
-func (s *Site) machine(ctx context.Context) (Machine, error) {
+func (s *testbed) machine(ctx context.Context) (Machine, error) {
 	m := Machine{
 		CPU: cpuName(), Cores: runtime.NumCPU(), System: systemName(), LoadAtRun: s.load,
 		Go: fmt.Sprintf("%s, GOMAXPROCS %d", runtime.Version(), runtime.GOMAXPROCS(0)),
@@ -45,7 +45,7 @@ func (s *Site) machine(ctx context.Context) (Machine, error) {
 	return m, err
 }
 
-func (s *Site) postgresSettings(ctx context.Context) (string, error) {
+func (s *testbed) postgresSettings(ctx context.Context) (string, error) {
 	parts := []string{""}
 	if err := s.pool.QueryRow(ctx, `show server_version`).Scan(&parts[0]); err != nil {
 		return "", err
@@ -60,8 +60,8 @@ func (s *Site) postgresSettings(ctx context.Context) (string, error) {
 	return strings.Join(append(parts, "unix socket"), ", "), nil
 }
 
-// measureFlush tells what "on disk" costs here: microseconds on a disk with a safe cache, milliseconds on a plain one,
-// next to nothing where it is not a disk at all.
+// measureFlush measures what "on disk" costs here: microseconds on a disk with a safe cache, milliseconds on a plain
+// one, next to nothing where it is not a disk at all.
 func measureFlush(dir string) (float64, error) {
 	file, err := os.Create(filepath.Join(dir, "flush"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // The exit codes of every program of Sluice.
 const (
 	exitFine  = 0
-	exitFault = 1 // a server failed, or the books do not add up
+	exitFault = 1 // a server failed, or the counts do not add up
 	exitUsage = 2
 )
 
@@ -49,12 +49,12 @@ func start(args []string) int {
 // bench runs the chosen sections and prints the report.
 func bench(ctx context.Context, opts Options) (err error) {
 	began := time.Now()
-	site, err := openSite(ctx, opts)
+	testbed, err := openTestbed(ctx, opts)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, site.close()) }()
-	machine, err := site.machine(ctx)
+	defer func() { err = errors.Join(err, testbed.close()) }()
+	machine, err := testbed.machine(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func bench(ctx context.Context, opts Options) (err error) {
 		if !opts.wants(section.name) {
 			continue
 		}
-		results, err := section.run(ctx, site, &report)
+		results, err := section.run(ctx, testbed, &report)
 		if err != nil {
 			return fmt.Errorf("section %s: %w", section.name, err)
 		}
@@ -79,7 +79,7 @@ func bench(ctx context.Context, opts Options) (err error) {
 // section is one part of the benchmark. It sees what the parts before it have found.
 type section struct {
 	name string
-	run  func(context.Context, *Site, *Report) ([]Result, error)
+	run  func(context.Context, *testbed, *Report) ([]Result, error)
 }
 
 func sections() []section {

@@ -16,13 +16,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// smallSite is a site for runs that are as short as they can be.
-func smallSite(t *testing.T) *Site {
+// smallSite is a testbed for runs that are as short as they can be.
+func smallTestbed(t *testing.T) *testbed {
 	t.Helper()
 	opts := Options{
 		Rounds: 1, Seconds: 0.3, Connections: []int{4}, Clients: 16, Rate: 200, Rows: 600, Batch: 250, Keys: true, Seed: 1,
 	}
-	site, err := openSite(t.Context(), opts)
+	testbed, err := openTestbed(t.Context(), opts)
 	if errors.Is(err, localservers.ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {
 		t.Skip(err)
 	}
@@ -30,24 +30,24 @@ func smallSite(t *testing.T) *Site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := site.close(); err != nil {
+		if err := testbed.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return site
+	return testbed
 }
 
-// Every section runs on real servers, and its books add up: that is checked inside, after each round.
+// Every section runs on real servers, and its counts add up: that is checked inside, after each round.
 func TestSections(t *testing.T) {
-	site := smallSite(t)
+	testbed := smallTestbed(t)
 	report := &Report{}
 	for _, section := range sections() {
-		results, err := section.run(t.Context(), site, report)
+		results, err := section.run(t.Context(), testbed, report)
 		if err != nil {
 			t.Fatalf("section %s: %v", section.name, err)
 		}
 		for _, result := range results {
-			for _, s := range result.Contestants {
+			for _, s := range result.Candidates {
 				if s.PerSecond.Lowest <= 0 {
 					t.Errorf("%s: %s did nothing", result.Name, s.Name)
 				}
@@ -64,9 +64,9 @@ func TestSections(t *testing.T) {
 
 // The checks above are worth something only if they fail when one order is missing, or one too many.
 func TestBooksThatDoNotAddUpAreFound(t *testing.T) {
-	site := smallSite(t)
+	testbed := smallTestbed(t)
 	ctx := t.Context()
-	h, err := newHarvest(site)
+	h, err := newWorkload(testbed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,24 +79,24 @@ func TestBooksThatDoNotAddUpAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	orders := int64(len(h.now))
-	if err := site.checkAccepts(ctx, orders); err != nil {
-		t.Errorf("as many as were told: %v", err)
+	if err := testbed.checkAccepts(ctx, orders); err != nil {
+		t.Errorf("as many as there were accepts: %v", err)
 	}
-	for _, told := range []int64{orders - 1, orders + 1} {
-		if site.checkAccepts(ctx, told) == nil {
-			t.Errorf("%d orders in Redis, %d told: no error", orders, told)
+	for _, accepts := range []int64{orders - 1, orders + 1} {
+		if testbed.checkAccepts(ctx, accepts) == nil {
+			t.Errorf("%d orders in Redis, %d accepts: no error", orders, accepts)
 		}
 	}
-	if site.checkDrained(ctx) == nil {
+	if testbed.checkDrained(ctx) == nil {
 		t.Error("a full stream passes as drained")
 	}
 	if err := h.persist(ctx, h.now); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(site.checkRows(ctx, "orders", orders), site.checkCounters(ctx, orders)); err != nil {
+	if err := errors.Join(testbed.checkRows(ctx, "orders", orders), testbed.checkCounters(ctx, orders)); err != nil {
 		t.Errorf("as many rows as events: %v", err)
 	}
-	if site.checkRows(ctx, "orders", orders+1) == nil || site.checkCounters(ctx, orders-1) == nil {
+	if testbed.checkRows(ctx, "orders", orders+1) == nil || testbed.checkCounters(ctx, orders-1) == nil {
 		t.Error("rows or counters that are off by one: no error")
 	}
 }

@@ -48,7 +48,8 @@ func readOptions(args []string, out io.Writer) (Options, error) {
 	flags.Float64Var(&o.Seconds, "seconds", 0.7, "length of each timed round")
 	flags.StringVar(&connections, "connections", "64,256", "connections of the buyers, one comparison for each")
 	flags.IntVar(&o.Clients, "clients", 256, "goroutines that call handler and admission without a network")
-	flags.Float64Var(&o.Rate, "rate", 0, "orders per second of the latency section (default a third of what was measured)")
+	flags.Float64Var(&o.Rate, "rate", 0,
+		"orders per second of the latency section (default a third of what was measured)")
 	flags.IntVar(&o.Rows, "rows", 25_000, "events of each round of the persist section")
 	flags.IntVar(&o.Batch, "batch", 500, "rows per transaction")
 	flags.BoolVar(&o.Keys, "keys", true, "buyers send an Idempotency-Key")

@@ -25,7 +25,7 @@ func TestReadOptions(t *testing.T) {
 	}
 }
 
-func TestReadOptionsTellsAllThatIsWrong(t *testing.T) {
+func TestReadOptionsReportsAllThatIsWrong(t *testing.T) {
 	_, err := readOptions([]string{
 		"-rounds", "0", "-seconds", "1000", "-clients", "0", "-rate", "-1", "-batch", "9999", "-rows", "0",
 		"-connections", "0", "-sections", "nothing",
@@ -35,7 +35,7 @@ func TestReadOptionsTellsAllThatIsWrong(t *testing.T) {
 	}
 	for _, flag := range []string{"-rounds", "-seconds", "-clients", "-rate", "-batch", "-rows", "-connections", "-sections"} {
 		if !strings.Contains(err.Error(), flag) {
-			t.Errorf("%s is wrong and not told: %v", flag, err)
+			t.Errorf("%s is wrong and not reported: %v", flag, err)
 		}
 	}
 	for _, args := range [][]string{{"-connections", "x"}, {"leftover"}, {"-unknown"}} {

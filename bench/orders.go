@@ -9,19 +9,19 @@ import (
 )
 
 // benchOrders measures accepted orders over HTTP against a handler that only parses and answers.
-func benchOrders(ctx context.Context, s *Site, _ *Report) ([]Result, error) {
+func benchOrders(ctx context.Context, s *testbed, _ *Report) ([]Result, error) {
 	var results []Result
-	err := s.withStands(ctx, func(full, quick stand) error {
+	err := s.withHandlers(ctx, func(full, quick servedHandler) error {
 		for _, connections := range s.opts.Connections {
-			flood := Flood{Connections: connections}
-			c := contest{
-				name:        fmt.Sprintf("orders-%d", connections),
-				title:       fmt.Sprintf("Orders over HTTP, %d kept connections", connections),
-				unit:        "orders",
-				contestants: []contestant{full.contestant(flood), quick.contestant(flood)},
-				pairings:    []pairing{{"accepted / parse and answer", 0, 1}},
+			next := load{Connections: connections}
+			c := comparison{
+				name:       fmt.Sprintf("orders-%d", connections),
+				title:      fmt.Sprintf("Orders over HTTP, %d kept connections", connections),
+				unit:       "orders",
+				candidates: []candidate{full.candidate(next), quick.candidate(next)},
+				pairs:      []pair{{"accepted / parse and answer", 0, 1}},
 			}
-			result, err := c.hold(ctx, s)
+			result, err := c.run(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -36,37 +36,38 @@ func benchOrders(ctx context.Context, s *Site, _ *Report) ([]Result, error) {
 const assumedRate = 3000
 
 // benchLatency measures how long a buyer waits at a moderate load.
-func benchLatency(ctx context.Context, s *Site, report *Report) ([]Result, error) {
+func benchLatency(ctx context.Context, s *testbed, report *Report) ([]Result, error) {
 	rate := s.opts.Rate
 	if rate == 0 {
 		rate = report.acceptedPerSecond(assumedRate) / 3
 	}
 	const connections = 64 // enough that an arrival mostly finds its connection free
-	flood := Flood{Connections: connections, Rate: rate}
+	next := load{Connections: connections, Rate: rate}
 	var result Result
-	err := s.withStands(ctx, func(full, quick stand) (err error) {
-		c := contest{
-			name:        "latency",
-			title:       fmt.Sprintf("Waiting time at %.0f orders/s, arriving at random on %d connections", rate, connections),
-			unit:        "orders",
-			contestants: []contestant{full.contestant(flood), quick.contestant(flood)},
+	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
+		c := comparison{
+			name: "latency",
+			title: fmt.Sprintf("Waiting time at %.0f orders/s, arriving at random on %d connections", rate,
+				connections),
+			unit:       "orders",
+			candidates: []candidate{full.candidate(next), quick.candidate(next)},
 		}
-		result, err = c.hold(ctx, s)
+		result, err = c.run(ctx, s)
 		return err
 	})
 	return []Result{result}, err
 }
 
-// stand is one of the two handlers, listening.
-type stand struct {
-	site  *Site
-	name  string
-	at    *listening
-	admit bool // orders reach Redis
+// servedHandler is one of the two handlers, listening.
+type servedHandler struct {
+	testbed *testbed
+	name    string
+	at      *listening
+	admit   bool // orders reach Redis
 }
 
-// withStands opens both handlers, and closes them when fn returns.
-func (s *Site) withStands(ctx context.Context, fn func(full, quick stand) error) (err error) {
+// withHandlers opens both handlers, and closes them when fn returns.
+func (s *testbed) withHandlers(ctx context.Context, fn func(full, quick servedHandler) error) (err error) {
 	a, err := newAPI(ctx, s)
 	if err != nil {
 		return err
@@ -82,29 +83,29 @@ func (s *Site) withStands(ctx context.Context, fn func(full, quick stand) error)
 		return err
 	}
 	defer func() { err = errors.Join(err, quick.close()) }()
-	return fn(stand{s, "accepted", full, true}, stand{s, "parse and answer", quick, false})
+	return fn(servedHandler{s, "accepted", full, true}, servedHandler{s, "parse and answer", quick, false})
 }
 
-// contestant sends floods to the stand. The flood tells how many buyers come, and how fast; the rest is filled in.
-func (t stand) contestant(f Flood) contestant {
-	f.Addr, f.Path, f.Seed, f.Keys = t.at.addr, ordersPath, t.site.opts.Seed, t.site.opts.Keys
-	return contestant{
+// candidate sends loads to the handler. The load says how many buyers come, and how fast; the rest is filled in.
+func (t servedHandler) candidate(f load) candidate {
+	f.Addr, f.Path, f.Seed, f.Keys = t.at.addr, ordersPath, t.testbed.opts.Seed, t.testbed.opts.Keys
+	return candidate{
 		name: t.name,
 		prepare: func(ctx context.Context, share float64) error {
-			f.First, f.Length = t.site.newBuyers(), t.site.opts.length(share)
-			if err := t.site.clear(ctx); err != nil {
+			f.First, f.Length = t.testbed.newBuyers(), t.testbed.opts.length(share)
+			if err := t.testbed.clear(ctx); err != nil {
 				return err
 			}
-			return t.site.buyers.gather(f)
+			return t.testbed.buyers.prepare(f)
 		},
-		run:   func(context.Context) (Work, error) { return t.site.flood() },
+		run:   func(context.Context) (Work, error) { return t.testbed.runLoad() },
 		check: t.check,
 	}
 }
 
-// flood lets the gathered buyers go.
-func (s *Site) flood() (Work, error) {
-	tally, err := s.buyers.release()
+// runLoad lets the gathered buyers go.
+func (s *testbed) runLoad() (Work, error) {
+	tally, err := s.buyers.start()
 	if err != nil {
 		return Work{}, err
 	}
@@ -112,14 +113,14 @@ func (s *Site) flood() (Work, error) {
 	return Work{Count: accepted, Took: tally.Took, Latency: tally.Latency}, err
 }
 
-func (t stand) check(ctx context.Context, w *Work) error {
-	told := w.Count
+func (t servedHandler) check(ctx context.Context, w *Work) error {
+	accepts := w.Count
 	if !t.admit {
-		told = 0
-	} else if err := t.site.noteScript(ctx, w); err != nil {
+		accepts = 0
+	} else if err := t.testbed.noteScript(ctx, w); err != nil {
 		return err
 	}
-	return t.site.checkAccepts(ctx, told)
+	return t.testbed.checkAccepts(ctx, accepts)
 }
 
 // together runs so many goroutines that call one thing again and again until the time is over, and counts the calls.

@@ -12,32 +12,32 @@ import (
 	"sluice/pipeline"
 )
 
-// benchPersist measures a worker that empties a stream, against the persist statement alone and against a bare insert of
-// the same rows into a table of the same shape (same columns, checks and indexes, but no counters, no watermark, nothing
-// that makes it safe to repeat), with as many writers and rows per transaction.
-func benchPersist(ctx context.Context, s *Site, _ *Report) (results []Result, err error) {
-	h, err := newHarvest(s)
+// benchPersist measures a worker that empties a stream, against the persist statement alone and against a bare insert
+// of the same rows into a table of the same shape (same columns, checks and indexes, but no counters, no watermark,
+// nothing that makes it safe to repeat), with as many writers and rows per transaction.
+func benchPersist(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
+	h, err := newWorkload(s)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	for _, writers := range []int{1, 2} {
-		c := contest{
+		c := comparison{
 			name:  fmt.Sprintf("persist-%d", writers),
 			title: fmt.Sprintf("Rows persisted, batches of %d, %d at once", s.opts.Batch, writers),
 			unit:  "rows",
-			contestants: []contestant{
+			candidates: []candidate{
 				h.worker(writers),
 				h.writer("persist statement alone", "orders", writers, h.persist),
 				h.writer("bare insert", "bare_orders", writers, h.insertBare),
 			},
-			pairings: []pairing{
+			pairs: []pair{
 				{"worker / bare insert", 0, 2},
 				{"persist statement / bare insert", 1, 2},
 				{"worker / persist statement", 0, 1},
 			},
 		}
-		result, err := c.hold(ctx, s)
+		result, err := c.run(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -47,27 +47,28 @@ func benchPersist(ctx context.Context, s *Site, _ *Report) (results []Result, er
 }
 
 // empty brings both stores back to before the first order.
-func (h *harvest) empty(ctx context.Context) error {
-	if err := h.site.clear(ctx); err != nil {
+func (h *workload) empty(ctx context.Context) error {
+	if err := h.testbed.clear(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	for _, statement := range []string{
 		`truncate orders, watermarks, bare_orders`,
 		`update sales set sold = 0`,
 		`checkpoint`, // so that none falls into the round by itself
 	} {
-		if _, err := h.site.pool.Exec(ctx, statement); err != nil {
+		if _, err := h.testbed.pool.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writer is a contestant that writes the events straight from memory.
-func (h *harvest) writer(name, table string, writers int, write func(context.Context, []pipeline.Event) error) contestant {
-	return contestant{
+// writer is a candidate that writes the events straight from memory.
+func (h *workload) writer(name, table string, writers int,
+	write func(context.Context, []pipeline.Event) error) candidate {
+	return candidate{
 		name: name,
 		prepare: func(ctx context.Context, share float64) error {
 			h.size(share)
@@ -75,14 +76,15 @@ func (h *harvest) writer(name, table string, writers int, write func(context.Con
 		},
 		run: func(ctx context.Context) (Work, error) { return h.writeAll(ctx, writers, write) },
 		check: func(ctx context.Context, w *Work) error {
-			return h.site.checkRows(ctx, table, w.Count)
+			return h.testbed.checkRows(ctx, table, w.Count)
 		},
 	}
 }
 
-func (h *harvest) writeAll(ctx context.Context, writers int, write func(context.Context, []pipeline.Event) error) (Work, error) {
-	batches := make(chan []pipeline.Event, len(h.now)/h.site.opts.Batch+1)
-	for batch := range slices.Chunk(h.now, h.site.opts.Batch) {
+func (h *workload) writeAll(ctx context.Context, writers int,
+	write func(context.Context, []pipeline.Event) error) (Work, error) {
+	batches := make(chan []pipeline.Event, len(h.now)/h.testbed.opts.Batch+1)
+	for batch := range slices.Chunk(h.now, h.testbed.opts.Batch) {
 		batches <- batch
 	}
 	close(batches)
@@ -102,8 +104,9 @@ func (h *harvest) writeAll(ctx context.Context, writers int, write func(context.
 	return Work{Count: int64(len(h.now)), Took: time.Since(began)}, errors.Join(errs...)
 }
 
-func (h *harvest) persist(ctx context.Context, events []pipeline.Event) error {
-	outcomes, err := h.site.store.PersistOrders(ctx, 1, events) // nothing is verified here: it stays the first generation
+func (h *workload) persist(ctx context.Context, events []pipeline.Event) error {
+	// nothing is verified here: it stays the first generation
+	outcomes, err := h.testbed.store.PersistOrders(ctx, 1, events)
 	if err != nil {
 		return err
 	}
@@ -115,10 +118,10 @@ func (h *harvest) persist(ctx context.Context, events []pipeline.Event) error {
 	return nil
 }
 
-// worker is the real worker on a stream that holds every event. The clock stops when the stream is empty, that is when the
+// worker is the real worker on a stream with every event. The clock stops when the stream is empty, that is when the
 // last batch is committed, acknowledged, deleted and unlocked.
-func (h *harvest) worker(lanes int) contestant {
-	return contestant{
+func (h *workload) worker(lanes int) candidate {
+	return candidate{
 		name: "worker",
 		prepare: func(ctx context.Context, share float64) error {
 			h.size(share)
@@ -131,25 +134,25 @@ func (h *harvest) worker(lanes int) contestant {
 		check: func(ctx context.Context, w *Work) error {
 			return errors.Join(
 				h.stop(),
-				h.site.checkRows(ctx, "orders", w.Count),
-				h.site.checkCounters(ctx, w.Count),
-				h.site.checkDrained(ctx),
+				h.testbed.checkRows(ctx, "orders", w.Count),
+				h.testbed.checkCounters(ctx, w.Count),
+				h.testbed.checkDrained(ctx),
 			)
 		},
 	}
 }
 
 // work starts a worker and returns when it has emptied the stream; stop ends it.
-func (h *harvest) work(ctx context.Context, lanes int) (Work, error) {
-	count := &countingStore{OrderStore: h.site.store, done: make(chan struct{})}
+func (h *workload) work(ctx context.Context, lanes int) (Work, error) {
+	count := &countingStore{OrderStore: h.testbed.store, done: make(chan struct{})}
 	count.left.Store(int64(len(h.now)))
-	worker, err := pipeline.NewWorker(h.site.rdb, h.reader, keys, count,
-		pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.site.opts.Batch, Concurrency: lanes},
-		pipeline.NewMetrics(nil), h.site.log)
+	worker, err := pipeline.NewWorker(h.testbed.rdb, h.reader, keys, count,
+		pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.testbed.opts.Batch, Concurrency: lanes},
+		pipeline.NewMetrics(nil), h.testbed.log)
 	if err != nil {
 		return Work{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, deskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	working, leave := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	began := time.Now()
@@ -172,16 +175,16 @@ func (h *harvest) work(ctx context.Context, lanes int) (Work, error) {
 }
 
 // awaitEmpty asks for the stream's length only once the last row is in, so that the asking costs the worker nothing.
-func (h *harvest) awaitEmpty(ctx context.Context, persisted <-chan struct{}) error {
+func (h *workload) awaitEmpty(ctx context.Context, persisted <-chan struct{}) error {
 	select {
 	case <-persisted:
 	case <-ctx.Done():
 		return fmt.Errorf("the worker did not persist everything: %w", ctx.Err())
 	}
 	const look = 200 * time.Microsecond
-	stream := keys.Orders(h.site.sale.Partitions[0])
+	stream := keys.Orders(h.testbed.sale.Partitions[0])
 	for {
-		left, err := h.site.desk.XLen(ctx, stream).Result()
+		left, err := h.testbed.control.XLen(ctx, stream).Result()
 		if err != nil || left == 0 {
 			return err
 		}
@@ -189,14 +192,15 @@ func (h *harvest) awaitEmpty(ctx context.Context, persisted <-chan struct{}) err
 	}
 }
 
-// countingStore tells when the last of the events is committed.
+// countingStore signals when the last of the events is committed.
 type countingStore struct {
 	pipeline.OrderStore
 	left atomic.Int64
 	done chan struct{}
 }
 
-func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation,
+	events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
 	outcomes, err := c.OrderStore.PersistOrders(ctx, g, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)

@@ -11,11 +11,11 @@ import (
 
 // startProfile begins a CPU profile of this process, which is the api or the worker; the buyers are another one. It
 // returns what ends it. Without a path it does nothing.
-func startProfile(path, contest string) (stop func() error, err error) {
+func startProfile(path, comparison string) (stop func() error, err error) {
 	if path == "" {
 		return func() error { return nil }, nil
 	}
-	file, err := os.Create(profilePath(path, contest))
+	file, err := os.Create(profilePath(path, comparison))
 	if err != nil {
 		return nil, err
 	}
@@ -28,8 +28,8 @@ func startProfile(path, contest string) (stop func() error, err error) {
 	}, nil
 }
 
-// profilePath puts the contest's name before the extension: cpu.out becomes cpu.orders-64.out.
-func profilePath(path, contest string) string {
+// profilePath puts the comparison's name before the extension: cpu.out becomes cpu.orders-64.out.
+func profilePath(path, comparison string) string {
 	extension := filepath.Ext(path)
-	return fmt.Sprintf("%s.%s%s", strings.TrimSuffix(path, extension), contest, extension)
+	return fmt.Sprintf("%s.%s%s", strings.TrimSuffix(path, extension), comparison, extension)
 }

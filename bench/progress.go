@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// progress tells what is being measured: a line that is overwritten on a terminal, else one line for each contest.
+// progress shows what is being measured: a line that is overwritten on a terminal, else one line for each comparison.
 type progress struct {
 	out      *os.File
 	terminal bool

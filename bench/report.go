@@ -16,24 +16,24 @@ type Report struct {
 	Seconds float64  `json:"seconds"` // of the whole run
 }
 
-// Result is what one contest found.
+// Result is what one comparison found.
 type Result struct {
-	Name        string     `json:"name"`
-	Title       string     `json:"title"`
-	Unit        string     `json:"unit"`
-	Contestants []Standing `json:"contestants"`
-	Ratios      []Ratio    `json:"ratios,omitempty"`
-	Notes       []string   `json:"notes,omitempty"` // figures that were asked for, and whether they were reached
+	Name       string     `json:"name"`
+	Title      string     `json:"title"`
+	Unit       string     `json:"unit"`
+	Candidates []Standing `json:"contestants"`
+	Ratios     []Ratio    `json:"ratios,omitempty"`
+	Notes      []string   `json:"notes,omitempty"` // figures that were asked for, and whether they were reached
 }
 
-// Ratio is how two contestants compare.
+// Ratio is how two candidates compare.
 type Ratio struct {
 	Says   string `json:"says"`
 	Spread        // of the rates
 	CPU    Spread `json:"cpu"` // of the CPU time: what the first is if only that counts
 }
 
-// Standing is what one contestant did, the median of its rounds.
+// Standing is what one candidate did, the median of its rounds.
 type Standing struct {
 	Name      string    `json:"name"`
 	PerSecond Spread    `json:"per_second"`
@@ -55,7 +55,7 @@ type CPUCost struct {
 }
 
 func standing(name string, rounds []Work) Standing {
-	median := func(tell func(Work) float64) float64 { return spreadOver(rounds, tell).Median }
+	median := func(value func(Work) float64) float64 { return spreadOver(rounds, value).Median }
 	cost := func(measure func(Work, time.Duration) float64) CPUCost {
 		of := func(whose func(Usage) time.Duration) float64 {
 			return median(func(w Work) float64 { return measure(w, whose(w.CPU)) })
@@ -100,7 +100,7 @@ func sum(rounds []Work) Work {
 func (r *Report) disturbance() float64 {
 	var cores, n float64
 	for _, result := range r.Results {
-		for _, s := range result.Contestants {
+		for _, s := range result.Candidates {
 			cores, n = cores+s.Shares.Others, n+1
 		}
 	}
@@ -112,7 +112,7 @@ func (r *Report) acceptedPerSecond(otherwise float64) float64 {
 	best := 0.0
 	for _, result := range r.Results {
 		if strings.HasPrefix(result.Name, "orders-") {
-			best = max(best, result.Contestants[0].PerSecond.Median)
+			best = max(best, result.Candidates[0].PerSecond.Median)
 		}
 	}
 	if best == 0 {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Spread is what a few rounds found: the middle one, and the two that frame it. With so few rounds lowest and highest say
-// more than a standard deviation.
+// Spread is what a few rounds found: the middle one, and the two that frame it. With so few rounds lowest and highest
+// say more than a standard deviation.
 type Spread struct {
 	Median  float64 `json:"median"`
 	Lowest  float64 `json:"lowest"`
@@ -20,16 +20,16 @@ func spreadOf(values []float64) Spread {
 	return Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Lowest: sorted[0], Highest: sorted[n-1]}
 }
 
-// spreadOver is the spread of something that each round tells.
-func spreadOver(rounds []Work, tell func(Work) float64) Spread {
+// spreadOver is the spread of something of each round.
+func spreadOver(rounds []Work, value func(Work) float64) Spread {
 	values := make([]float64, len(rounds))
 	for i, w := range rounds {
-		values[i] = tell(w)
+		values[i] = value(w)
 	}
 	return spreadOf(values)
 }
 
-// ratioOf compares two contestants round by round: what disturbed the machine during a round mostly disturbed both.
+// ratioOf compares two candidates round by round: what disturbed the machine during a round mostly disturbed both.
 func ratioOf(of, against []Work) Spread {
 	ratios := make([]float64, len(of))
 	for i := range of {
@@ -38,9 +38,9 @@ func ratioOf(of, against []Work) Spread {
 	return spreadOf(ratios)
 }
 
-// cpuRatioOf compares what two contestants cost in CPU time, of everybody who took part, and is told the same way round:
-// 0.5 is twice the cost. It is what the ratio of the rates would be if CPU time were all that counts, and it stays nearly
-// the same on a machine that has other things to do.
+// cpuRatioOf compares what two candidates cost in CPU time, of everybody who took part, and is reported the same way
+// round: 0.5 is twice the cost. It is what the ratio of the rates would be if CPU time were all that counts, and it
+// stays nearly the same on a machine that has other things to do.
 func cpuRatioOf(of, against []Work) Spread {
 	ratios := make([]float64, len(of))
 	for i := range of {

@@ -21,8 +21,8 @@ func TestSpreadOf(t *testing.T) {
 	}
 }
 
-// A machine that is twice as slow in the second round makes both slow: the ratio must not show it, though the ratio of the
-// medians would.
+// A machine that is twice as slow in the second round makes both slow: the ratio must not show it, though the ratio
+// of the medians would.
 func TestRatioIsTakenRoundByRound(t *testing.T) {
 	work := func(counts ...int64) (rounds []Work) {
 		for _, count := range counts {

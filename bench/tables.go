@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 )
 
 const indent = "  "
@@ -27,7 +27,8 @@ func (r *Report) writeTables(out io.Writer) error {
 	p.disturbance(r)
 	p.line("CPU µs: processor time for each order or row, by whose it is; \"sluice\" is the api or the worker, and the callers too")
 	p.line("where there is no network. Script µs: Redis' own count of the time in the script. The books were checked after each")
-	p.line("round and add up. A ratio by CPU time is what it would be if nothing else counted. The run took %.0f s.", r.Seconds)
+	p.line("round and add up. A ratio by CPU time is what it would be if nothing else counted. The run took %.0f s.",
+		r.Seconds)
 	return p.err
 }
 
@@ -46,7 +47,8 @@ func (p *printer) table(t *table.Table) { p.err = cmp.Or(p.err, t.Write(p.out, i
 
 func (p *printer) machine(m *Machine) {
 	const line = indent + "%-9s %s"
-	p.line(line, "Machine", fmt.Sprintf("%s, %d cores, %s, load %s before the run", m.CPU, m.Cores, m.System, m.LoadAtRun))
+	p.line(line, "Machine",
+		fmt.Sprintf("%s, %d cores, %s, load %s before the run", m.CPU, m.Cores, m.System, m.LoadAtRun))
 	p.line(line, "Go", m.Go)
 	p.line(line, "Redis", m.Redis)
 	p.line(line, "Postgres", m.Postgres)
@@ -58,21 +60,21 @@ func (p *printer) options(o *Options) {
 		indent, "Run", o.Rounds, o.Seconds, o.Rows, o.Batch, o.Keys, o.Seed)
 }
 
-// worthTelling is how many busy cores of others spoil the numbers.
-const worthTelling = 0.1
+// worthReporting is how many busy cores of others spoil the numbers.
+const worthReporting = 0.1
 
 func (p *printer) disturbance(r *Report) {
-	if cores := r.disturbance(); cores >= worthTelling {
+	if cores := r.disturbance(); cores >= worthReporting {
 		p.line("Other programs kept %.1f of the %d cores busy during the run: rates are too low and their ratios blurred;",
 			cores, r.Machine.Cores)
 		p.line("what holds are CPU times and the ratios by CPU time.")
 	}
 }
 
-// column is one number of a standing. A column in which nobody has anything to tell is left out.
+// column is one number of a standing. A column without any value is left out.
 type column struct {
 	header string
-	tell   func(*Standing) float64
+	value  func(*Standing) float64
 	digits int
 }
 
@@ -99,15 +101,15 @@ func (p *printer) result(r *Result) {
 	p.line("%s", r.Title)
 	headers, shown := []string{""}, []column{}
 	for _, c := range columns(r.Unit) {
-		if anybodyTells(r.Contestants, c) {
+		if hasValues(r.Candidates, c) {
 			headers, shown = append(headers, c.header), append(shown, c)
 		}
 	}
 	t := table.New(headers...)
-	for i := range r.Contestants {
-		cells := []any{r.Contestants[i].Name}
+	for i := range r.Candidates {
+		cells := []any{r.Candidates[i].Name}
 		for _, c := range shown {
-			cells = append(cells, number(c.tell(&r.Contestants[i]), c.digits))
+			cells = append(cells, number(c.value(&r.Candidates[i]), c.digits))
 		}
 		t.Row(cells...)
 	}
@@ -121,23 +123,23 @@ func (p *printer) result(r *Result) {
 	for _, note := range r.Notes {
 		p.line("%s%s", indent, note)
 	}
-	for _, s := range r.Contestants {
+	for _, s := range r.Candidates {
 		p.line("%slimit of %s: %s", indent, s.Name, s.Limit)
 	}
 }
 
 func framed(s Spread) string { return fmt.Sprintf("(%.2f to %.2f)", s.Lowest, s.Highest) }
 
-func anybodyTells(all []Standing, c column) bool {
+func hasValues(all []Standing, c column) bool {
 	for i := range all {
-		if math.Abs(c.tell(&all[i])) >= 0.5*math.Pow10(-c.digits) {
+		if math.Abs(c.value(&all[i])) >= 0.5*math.Pow10(-c.digits) {
 			return true
 		}
 	}
 	return false
 }
 
-// number writes whole numbers with thousands' separators and others with their digits; "-" is nothing to tell.
+// number writes whole numbers with thousands' separators and others with their digits; "-" is no value.
 func number(x float64, digits int) any {
 	switch {
 	case math.Abs(x) < 0.5*math.Pow10(-digits):

@@ -17,10 +17,10 @@ func found() *Report {
 		{Count: 2000, Took: time.Second, CPU: Usage{Self: 50 * time.Millisecond, Machine: time.Second}},
 		{Count: 4000, Took: time.Second, CPU: Usage{Self: 50 * time.Millisecond, Machine: time.Second}},
 	}
-	c := &contest{
+	c := &comparison{
 		name: "orders-64", title: "Orders over HTTP", unit: "orders",
-		contestants: []contestant{{name: "accepted"}, {name: "parse and answer"}},
-		pairings:    []pairing{{"accepted / parse and answer", 0, 1}},
+		candidates: []candidate{{name: "accepted"}, {name: "parse and answer"}},
+		pairs:      []pair{{"accepted / parse and answer", 0, 1}},
 	}
 	return &Report{Machine: Machine{Cores: 2}, Results: []Result{c.result([][]Work{accepted, answered})}}
 }
@@ -41,7 +41,7 @@ func TestTables(t *testing.T) {
 	}
 	for _, absent := range []string{"Postgres  ", "p50", "script µs "} {
 		if _, table, _ := strings.Cut(text, "Orders over HTTP"); strings.Contains(table, absent) {
-			t.Errorf("%q has nothing to tell and is in:\n%s", absent, table)
+			t.Errorf("%q has no value and is in:\n%s", absent, table)
 		}
 	}
 }

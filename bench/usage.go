@@ -11,9 +11,11 @@ import (
 	"time"
 )
 
-// Usage is CPU time that processes have used so far, or between two looks. The kernel counts it in hundredths of a second.
+// Usage is CPU time that processes have used so far, or between two looks. The kernel counts it in hundredths of a
+// second.
 type Usage struct {
-	Self     time.Duration `json:"self"` // this process: the api or the worker; the callers too where there is no network
+	// this process: the api or the worker; the callers too where there is no network
+	Self     time.Duration `json:"self"`
 	Buyers   time.Duration `json:"buyers"`
 	Redis    time.Duration `json:"redis"`
 	Postgres time.Duration `json:"postgres"` // with all of its children
@@ -47,7 +49,7 @@ func (u Usage) others() time.Duration {
 }
 
 // usage looks at every process of the benchmark. Without /proc it finds nothing, and the report has no CPU columns.
-func (s *Site) usage() (Usage, error) {
+func (s *testbed) usage() (Usage, error) {
 	if !hasProc() {
 		return Usage{}, nil
 	}
@@ -106,8 +108,8 @@ type processStat struct {
 	used   time.Duration // its own and that of the children it has waited for
 }
 
-// parseProcess reads /proc/PID/stat (proc(5)): `PID (command) state parent …`, with the four times from field 14 on. The
-// command may hold spaces and parentheses, so the last one counts.
+// parseProcess reads /proc/PID/stat (proc(5)): `PID (command) state parent …`, with the four times from field 14 on.
+// The command may hold spaces and parentheses, so the last one counts.
 func parseProcess(text []byte) (processStat, error) {
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	const parent, times = 1, 11 // counted from the state

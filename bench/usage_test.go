@@ -50,7 +50,8 @@ func TestVerdict(t *testing.T) {
 		want string
 	}{
 		{"no /proc", work(Usage{}), "unknown: there is no /proc"},
-		{"Redis' thread is full", work(Usage{Redis: 9500 * time.Millisecond, Self: 3 * time.Second, Machine: 14 * time.Second}),
+		{"Redis' thread is full",
+			work(Usage{Redis: 9500 * time.Millisecond, Self: 3 * time.Second, Machine: 14 * time.Second}),
 			"Redis, whose one thread is busy 95 % of the time"},
 		{"idle", work(Usage{Redis: time.Second, Self: 3 * time.Second, Machine: 10 * time.Second}),
 			"waiting, for disk flushes or for each other's answers: the CPUs are 50 % busy"},

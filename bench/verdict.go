@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	// oneCoreFull is when a process with one working thread can't do more, as far as hundredths of a second tell.
+	// oneCoreFull is when a process with one working thread can't do more, as far as hundredths of a second show.
 	oneCoreFull = 0.90
 	// machineFull is when all cores together can't do more.
 	machineFull = 0.92
 )
 
-// verdict says in words what kept a contestant from being faster. Redis works on one thread; for everybody else only the
+// verdict says in words what kept a candidate from being faster. Redis works on one thread; for everybody else only the
 // whole machine is a limit. What nobody's CPU explains is waiting.
 func verdict(w Work, cores int) string {
 	if w.CPU == (Usage{}) || w.Took <= 0 {

@@ -4,250 +4,185 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"sluice/internal/buyers"
 	"sluice/internal/faultnet"
 )
 
-// fault is one fault as it happens. Both may fail when what they strike is not there; undo is called whenever do was.
-type fault interface {
-	// do brings the fault about. For one that lasts, it returns once it has begun.
-	do(ctx context.Context) error
-	// undo ends it, and returns what it came to: how many replies were lost, how many entries poisoned. 0 means that it
-	// never really happened.
-	undo(ctx context.Context) (hits int, err error)
+// fault is one fault as it happens. Both functions may fail when what they strike is not there; undo is called
+// whenever do was. Both return hits, what the fault came to: processes killed, replies lost, entries poisoned. If the
+// sum is 0 it never really happened.
+type fault struct {
+	do   func(ctx context.Context) (hits int, err error) // for a fault that lasts, it returns once that has begun
+	undo func(ctx context.Context) (hits int, err error) // ends it
 }
 
-// newFault makes the fault of a step.
-func (s *stage) newFault(step Step) fault {
-	if step.Hand != "" {
-		return &across{fault: s.bareFault(step), link: s.cast.links[step.Hand+">postgres"]}
+func (r *run) newFault(s step) fault {
+	link := r.system.links[s.Target]
+	switch s.Kind {
+	case killAPI:
+		return r.killProcess(s)
+	case killWorker:
+		return r.killBusyWorker(s)
+	case pauseWorker:
+		return r.pauseProcess(s)
+	case killRedis:
+		return killServer(r.system.currentRedis())
+	case killPostgres:
+		return killServer(r.system.servers.Postgres)
+	case cut:
+		return onLink(link.Cut, link.Heal)
+	case slow:
+		return onLink(func() { link.Slow(between(s.Random, fastest, slowest)) }, func() { link.Slow(0) })
+	case halfOpen:
+		return onLink(link.Freeze, link.Thaw)
+	case lostReply:
+		return loseReplies(link, s)
+	case forgetScript:
+		return again(scriptEvery, r.system.forgetScripts)
+	case killClients:
+		return again(stormEvery, r.system.killClients)
+	case endBackends:
+		return again(stormEvery, r.system.endBackends)
+	case poison:
+		return fault{do: func(ctx context.Context) (int, error) { return r.addPoison(ctx, s) }, undo: nothing}
+	case flushAll:
+		return r.whileInFlight(s, fault{do: r.system.flushAll, undo: nothing})
+	case oldFile:
+		return r.whileInFlight(s, r.system.restoreOldFile(s))
+	case failover:
+		return r.whileInFlight(s, r.system.failOver(s))
 	}
-	return s.bareFault(step)
+	return fault{do: func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
+		undo: nothing}
 }
 
-func (s *stage) bareFault(step Step) fault {
-	c := s.cast
-	switch step.Kind {
-	case KillAPI:
-		return &killActor{actor: c.actor(step.Target)}
-	case KillWorker:
-		return &killBusy{killActor{actor: c.actor(step.Target)}, c.links[step.Target+">postgres"], step.Dice}
-	case PauseWorker:
-		return &pauseActor{actor: c.actor(step.Target)}
-	case KillRedis:
-		return &killServer{server: c.currentRedis()}
-	case KillPostgres:
-		return &killServer{server: c.servers.Postgres}
-	case Cut:
-		return &cutLink{link: c.links[step.Target]}
-	case Slow:
-		return &slowLink{link: c.links[step.Target], dice: step.Dice}
-	case HalfOpen:
-		return &freezeLink{link: c.links[step.Target]}
-	case LostReply:
-		return &loseReplies{link: c.links[step.Target], target: step.Target, dice: step.Dice}
-	case ForgetScript:
-		return &again{every: scriptEvery, act: c.forgetScripts}
-	case KillClients:
-		return &again{every: stormEvery, act: c.killClients}
-	case EndBackends:
-		return &again{every: stormEvery, act: c.endBackends}
-	case Poison:
-		return &addPoison{stage: s, dice: step.Dice}
-	case FlushAll:
-		return &flushAll{cast: c}
-	case OldFile:
-		return &oldFile{cast: c, dice: step.Dice}
-	case Failover:
-		return &failover{cast: c, dice: step.Dice}
+func nothing(context.Context) (int, error) { return 0, nil }
+
+// killProcess kills an API; another one takes its place when the fault is over.
+func (r *run) killProcess(s step) fault {
+	p := r.system.process(s.Target)
+	return fault{
+		do: p.kill,
+		undo: func(ctx context.Context) (int, error) {
+			p.release()
+			_, err := p.running(ctx)
+			return 0, err
+		},
 	}
-	return impossible{step}
 }
 
-// impossible is a fault that nobody knows how to bring about.
-type impossible struct{ step Step }
-
-func (i impossible) do(context.Context) error { return fmt.Errorf("%s: not known", i.step.Kind) }
-
-func (i impossible) undo(context.Context) (int, error) { return 0, nil }
-
-// killActor kills a process of ours; another one takes its part when the fault is over.
-type killActor struct {
-	actor *actor
-	hits  int
-}
-
-func (f *killActor) do(ctx context.Context) error {
-	if err := f.actor.kill(ctx); err != nil {
-		return err
-	}
-	f.hits++
-	return nil
-}
-
-func (f *killActor) undo(ctx context.Context) (int, error) {
-	f.actor.release()
-	_, err := f.actor.running(ctx)
-	return f.hits, err
-}
-
-// killBusy kills a worker that has fetched a batch and can't persist it, because its way to Postgres is cut: whatever it had
-// acknowledged by then would be gone.
-type killBusy struct {
-	killActor
-	link *faultnet.Proxy
-	dice uint64
-}
-
-// A worker at work fetches a batch every few milliseconds, and then holds it for as long as it has to.
+// A worker fetches a batch every few milliseconds, and then has it for as long as it has to.
 const leastBusy, mostBusy = 100 * time.Millisecond, 800 * time.Millisecond
 
-func (f *killBusy) do(ctx context.Context) error {
-	if _, err := f.actor.running(ctx); err != nil {
-		return err
+// killBusyWorker kills a worker that has fetched a batch and can't persist it, because its connection to Postgres is
+// cut: whatever it had acknowledged by then would be gone.
+func (r *run) killBusyWorker(s step) fault {
+	kill, link := r.killProcess(s), r.system.links[s.Target+">postgres"]
+	return fault{
+		do: func(ctx context.Context) (int, error) {
+			if _, err := r.system.process(s.Target).running(ctx); err != nil {
+				return 0, err
+			}
+			link.Cut()
+			buyers.Sleep(ctx, between(s.Random, leastBusy, mostBusy))
+			return kill.do(ctx)
+		},
+		undo: func(ctx context.Context) (int, error) {
+			link.Heal()
+			return kill.undo(ctx)
+		},
 	}
-	f.link.Cut()
-	sleep(ctx, share(f.dice, leastBusy, mostBusy))
-	return f.killActor.do(ctx)
-}
-
-func (f *killBusy) undo(ctx context.Context) (int, error) {
-	f.link.Heal()
-	return f.killActor.undo(ctx)
-}
-
-// across is a loss of Redis' data during which one worker has events in hand: it fetched them before, and what it asked
-// Postgres to write arrives when Redis is rebuilt and sells again.
-type across struct {
-	fault
-	link *faultnet.Proxy
 }
 
 const (
-	handLead = 300 * time.Millisecond // for a worker to have a batch in hand
-	// handTail is how long after the loss it still has it: until a verification has begun, has read Postgres, and has opened
-	// the partitions again.
-	handTail = 3 * time.Second
+	fetchTime = 300 * time.Millisecond // for a worker to fetch a batch
+	// keepTime is how long after a loss of Redis' data the worker still has it: until a verification has begun, has
+	// read Postgres, and has opened the partitions again.
+	keepTime = 3 * time.Second
 )
 
-func (f *across) do(ctx context.Context) error {
-	f.link.Freeze()
-	sleep(ctx, handLead)
-	return f.fault.do(ctx)
-}
-
-func (f *across) undo(ctx context.Context) (int, error) {
-	hits, err := f.fault.undo(ctx)
-	sleep(ctx, handTail)
-	f.link.Thaw()
-	return hits, err
-}
-
-// pauseActor stops a process in its tracks, long enough that others take its work, and lets it go on.
-type pauseActor struct {
-	actor  *actor
-	resume func() error
-	hits   int
-}
-
-func (f *pauseActor) do(ctx context.Context) error {
-	m, err := f.actor.running(ctx)
-	if err != nil {
-		return err
+// whileInFlight is a loss of Redis' data during which one worker has events in flight: it fetched them before, and
+// what it asked Postgres to write arrives when Redis is rebuilt and sells again.
+func (r *run) whileInFlight(s step, loss fault) fault {
+	link := r.system.links[s.Worker+">postgres"]
+	return fault{
+		do: func(ctx context.Context) (int, error) {
+			link.Freeze()
+			buyers.Sleep(ctx, fetchTime)
+			return loss.do(ctx)
+		},
+		undo: func(ctx context.Context) (int, error) {
+			hits, err := loss.undo(ctx)
+			buyers.Sleep(ctx, keepTime)
+			link.Thaw()
+			return hits, err
+		},
 	}
-	if err := m.Pause(); err != nil {
-		return err
-	}
-	f.resume = m.Resume
-	f.hits++
-	return nil
 }
 
-func (f *pauseActor) undo(context.Context) (int, error) {
-	if f.resume == nil {
-		return 0, nil
+// pauseProcess stops a process long enough that others take over its work, and lets it go on.
+func (r *run) pauseProcess(s step) fault {
+	resume := func() error { return nil }
+	return fault{
+		do: func(ctx context.Context) (int, error) {
+			p, err := r.system.process(s.Target).running(ctx)
+			if err == nil {
+				err = p.Pause()
+			}
+			if err != nil {
+				return 0, err
+			}
+			resume = p.Resume
+			return 1, nil
+		},
+		undo: func(context.Context) (int, error) { return 0, resume() },
 	}
-	return f.hits, f.resume()
-}
-
-// killable is Redis or Postgres.
-type killable interface {
-	Kill() error
-	Restart(ctx context.Context) error
 }
 
 // killServer is a power cut at Redis or Postgres.
-type killServer struct {
-	server killable
-	hits   int
-}
-
-func (f *killServer) do(context.Context) error {
-	if err := f.server.Kill(); err != nil {
-		return err
+func killServer(server interface {
+	Kill() error
+	Restart(ctx context.Context) error
+}) fault {
+	return fault{
+		do:   func(context.Context) (int, error) { return hit(server.Kill()) },
+		undo: func(ctx context.Context) (int, error) { return 0, server.Restart(ctx) },
 	}
-	f.hits++
-	return nil
 }
 
-func (f *killServer) undo(ctx context.Context) (int, error) { return f.hits, f.server.Restart(ctx) }
-
-type cutLink struct{ link *faultnet.Proxy }
-
-func (f *cutLink) do(context.Context) error {
-	f.link.Cut()
-	return nil
-}
-
-func (f *cutLink) undo(context.Context) (int, error) {
-	f.link.Heal()
+// hit counts one, unless there is an error.
+func hit(err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
 	return 1, nil
 }
 
-// slowLink holds every reply back by slowest at most.
-type slowLink struct {
-	link *faultnet.Proxy
-	dice uint64
+func onLink(do, undo func()) fault {
+	return fault{
+		do:   func(context.Context) (int, error) { do(); return 1, nil },
+		undo: func(context.Context) (int, error) { undo(); return 0, nil },
+	}
 }
 
-func (f *slowLink) do(context.Context) error {
-	f.link.Slow(share(f.dice, fastest, slowest))
-	return nil
-}
+// A slow connection delays each reply by one such time. Beyond, it would be a frozen one: calls give up.
+const fastest, slowest = 5 * time.Millisecond, 60 * time.Millisecond
 
-func (f *slowLink) undo(context.Context) (int, error) {
-	f.link.Slow(0)
-	return 1, nil
-}
-
-// freezeLink is a half-open connection: both ends believe that it stands.
-type freezeLink struct{ link *faultnet.Proxy }
-
-func (f *freezeLink) do(context.Context) error {
-	f.link.Freeze()
-	return nil
-}
-
-func (f *freezeLink) undo(context.Context) (int, error) {
-	f.link.Thaw()
-	return 1, nil
-}
-
-// loseReplies has a server do what it is asked and loses the answer.
-type loseReplies struct {
-	link   *faultnet.Proxy
-	target string
-	dice   uint64
-	before int
+// between makes a time between two of a random number.
+func between(random uint64, least, most time.Duration) time.Duration {
+	return least + time.Duration(random%uint64(most-least))
 }
 
 // Every process asks everything it is connected to within a few seconds, if only for its health.
 const anyReplyLimit, anyReplyEvery = 20 * time.Second, 250 * time.Millisecond
 
-// answers are the texts by which the replies to lose are chosen, by what the link leads to. "" loses the next ones,
-// whatever they answer.
-var answers = map[string][]string{
+// replyTexts are the texts by which the replies to lose are chosen, by what the connection leads to. "" loses the
+// next ones, whatever they answer.
+var replyTexts = map[string][]string{
 	"api>redis":       {"evalsha", "evalsha", "{seq}", ""},
 	"worker>redis":    {"xreadgroup", "xreadgroup", "evalsha", ""},
 	"worker>postgres": {"drop-", "big", ""}, // the arguments of the insert name the sale
@@ -255,37 +190,89 @@ var answers = map[string][]string{
 	"buyers>api":      {""},
 }
 
-func (f *loseReplies) do(context.Context) error {
-	f.before = f.link.Lost()
-	program := strings.NewReplacer("-1", "", "-2", "", "-3", "").Replace(f.target)
-	texts := answers[program]
-	text := texts[f.dice%uint64(len(texts))]
-	n := 1 + int(f.dice>>8%8)
-	if text == "" {
-		f.link.DropReplies(n)
-	} else {
-		f.link.DropReplyTo(text, n)
+// loseReplies has a server do what it is asked and loses the answer.
+func loseReplies(link *faultnet.Proxy, s step) fault {
+	before := link.Lost()
+	return fault{
+		do: func(context.Context) (int, error) {
+			texts := replyTexts[strings.NewReplacer("-1", "", "-2", "", "-3", "").Replace(s.Target)]
+			n := 1 + int(s.Random>>8%8)
+			if text := texts[s.Random%uint64(len(texts))]; text == "" {
+				link.DropReplies(n)
+			} else {
+				link.DropReplyTo(text, n)
+			}
+			return 0, nil
+		},
+		// At least one is lost: what was waited for may not have been asked.
+		undo: func(ctx context.Context) (int, error) {
+			ctx, cancel := context.WithTimeout(ctx, anyReplyLimit)
+			defer cancel()
+			for link.Lost() == before && ctx.Err() == nil {
+				link.DropReplies(1)
+				buyers.Sleep(ctx, anyReplyEvery)
+				link.KeepReplies()
+			}
+			link.KeepReplies()
+			return link.Lost() - before, nil
+		},
 	}
-	return nil
 }
 
-// undo makes sure that at least one was lost: what was waited for may not have been asked.
-func (f *loseReplies) undo(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, anyReplyLimit)
-	defer cancel()
-	for f.link.Lost() == f.before && ctx.Err() == nil {
-		f.link.DropReplies(1)
-		sleep(ctx, anyReplyEvery)
-		f.link.KeepReplies()
+const (
+	scriptEvery = 50 * time.Millisecond
+	stormEvery  = 100 * time.Millisecond
+	// missLimit is how much longer a fault may go on that struck nothing so far: on a busy machine its blows come
+	// late too.
+	missLimit = 20 * time.Second
+)
+
+// again strikes until it is undone, and has struck.
+func again(every time.Duration, strike func(ctx context.Context) (hits int, err error)) fault {
+	stop := func() {}
+	var striking sync.WaitGroup
+	var hits atomic.Int64
+	return fault{
+		do: func(ctx context.Context) (int, error) {
+			ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
+			striking.Go(func() {
+				for ctx.Err() == nil {
+					if n, err := strike(ctx); err == nil { // the server may be down, by another fault
+						hits.Add(int64(n))
+					}
+					buyers.Sleep(ctx, every)
+				}
+			})
+			return 0, nil
+		},
+		undo: func(ctx context.Context) (int, error) {
+			ctx, cancel := context.WithTimeout(ctx, missLimit)
+			defer cancel()
+			for hits.Load() == 0 && ctx.Err() == nil {
+				buyers.Sleep(ctx, every)
+			}
+			stop()
+			striking.Wait()
+			return int(hits.Load()), nil
+		},
 	}
-	f.link.KeepReplies()
-	return f.link.Lost() - f.before, nil
 }
 
-// A slow link holds each reply back by one such time. Beyond, it would be a frozen one: calls give up.
-const fastest, slowest = 5 * time.Millisecond, 60 * time.Millisecond
+func (s *system) forgetScripts(ctx context.Context) (int, error) {
+	return 1, s.rdb.ScriptFlush(ctx).Err()
+}
 
-// share makes a time between two of a die.
-func share(dice uint64, least, most time.Duration) time.Duration {
-	return least + time.Duration(dice%uint64(most-least))
+// killClients ends every connection to Redis but the one that it uses.
+func (s *system) killClients(ctx context.Context) (int, error) {
+	n, err := s.rdb.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Result()
+	return int(n), err
+}
+
+// endBackends is the same for Postgres.
+func (s *system) endBackends(ctx context.Context) (int, error) {
+	var n int
+	err := s.pool.QueryRow(ctx, `
+		select count(pg_terminate_backend(pid)) from pg_stat_activity
+		where pid <> pg_backend_pid() and backend_type = 'client backend'`).Scan(&n)
+	return n, err
 }

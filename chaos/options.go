@@ -50,7 +50,8 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(o.Duration <= maxDuration && (o.Calm || o.Duration >= minDuration), "a run of %s: use %s to %s", o.Duration, minDuration, maxDuration)
+	check(o.Duration <= maxDuration && (o.Calm || o.Duration >= minDuration), "a run of %s: use %s to %s", o.Duration,
+		minDuration, maxDuration)
 	check(o.Clients >= 1 && o.Clients <= maxClients, "%d clients: use 1 to %d", o.Clients, maxClients)
 	check(o.Rate >= 1 && o.Rate <= maxRate, "%d requests per second: use 1 to %d", o.Rate, maxRate)
 	return errors.Join(errs...)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlans holds the rules of a plan for any seed and length.
+// TestPlans checks the rules of a plan for any seed and length.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -21,7 +21,7 @@ func TestPlans(t *testing.T) {
 		if again := newPlan(o); !reflect.DeepEqual(plan, again) {
 			t.Fatal("the same seed gave two plans")
 		}
-		hits := map[Kind]int{}
+		hits := map[kind]int{}
 		var last time.Duration
 		for i, s := range plan {
 			hits[s.Kind]++
@@ -34,8 +34,8 @@ func TestPlans(t *testing.T) {
 			if traits[s.Kind].loses && o.Lossless {
 				t.Fatalf("%s: nothing was to be lost", s)
 			}
-			if traits[s.Kind].loses != strings.HasPrefix(s.Hand, "worker-") {
-				t.Fatalf("%s has %q as the worker with events in hand", s, s.Hand)
+			if traits[s.Kind].loses != strings.HasPrefix(s.Worker, "worker-") {
+				t.Fatalf("%s has %q as the worker with events in flight", s, s.Worker)
 			}
 			last = s.At
 		}
@@ -53,23 +53,23 @@ func TestPlans(t *testing.T) {
 }
 
 // apart checks the rules between two faults.
-func apart(t *rapid.T, a, b Step) {
+func apart(t *rapid.T, a, b step) {
 	if strikes(a, b) && b.At < a.At+a.For {
 		t.Fatalf("%s and %s strike one process at once", a, b)
 	}
-	for _, pair := range [][2]Step{{a, b}, {b, a}} {
+	for _, pair := range [][2]step{{a, b}, {b, a}} {
 		loss, other := pair[0], pair[1]
-		touches := strings.HasPrefix(struck(other), "api-") || struck(other) == loss.Hand
+		touches := strings.HasPrefix(struck(other), "api-") || struck(other) == loss.Worker
 		if traits[loss.Kind].loses && touches && other.At < loss.At+loss.For+lossTail && loss.At-lossLead < other.At+other.For {
-			t.Fatalf("%s touches a witness of %s", other, loss)
+			t.Fatalf("%s touches a process that remembers before %s", other, loss)
 		}
 	}
 }
 
 // strikes reports whether two faults strike the same process or server.
-func strikes(a, b Step) bool { return struck(a) == struck(b) }
+func strikes(a, b step) bool { return struck(a) == struck(b) }
 
-func struck(s Step) string {
+func struck(s step) string {
 	from, to, link := strings.Cut(s.Target, ">")
 	if link && from == "buyers" {
 		return to

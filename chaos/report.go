@@ -9,66 +9,66 @@ import (
 	"sync"
 	"time"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/buyers"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 
 // Report is what a run has shown.
 type Report struct {
-	OK        bool            `json:"ok"`
-	Seed      uint64          `json:"seed"`
-	Took      Seconds         `json:"took_seconds"` // of the faults
-	Settling  Seconds         `json:"settling_seconds"`
-	Requests  int             `json:"requests"`
-	Answers   map[string]int  `json:"answers"`
-	Accepts   int             `json:"accepts"` // orders that a buyer was told of
-	Kills     int             `json:"kills"`   // of processes and servers, with SIGKILL
-	Unknown   int             `json:"unknown"` // rows of buyers who never heard of them: their answers were lost
-	TakenBack int             `json:"taken_back"`
-	Poisons   int             `json:"poisons"`
-	Faults    []FaultReport   `json:"faults"`
-	Counts    map[Verdict]int `json:"counts"`
-	Wrong     []string        `json:"wrong,omitempty"` // what the verdict rests on besides the counts
-	Findings  []string        `json:"findings,omitempty"`
-	Timeline  []string        `json:"timeline,omitempty"` // when something is wrong
-	Warnings  map[string]int  `json:"warnings"`
-	Lines     []string        `json:"lines,omitempty"` // last warnings of the processes, when something is wrong
+	OK        bool                   `json:"ok"`
+	Seed      uint64                 `json:"seed"`
+	Took      seconds                `json:"took_seconds"` // of the faults
+	Settling  seconds                `json:"settling_seconds"`
+	Requests  int                    `json:"requests"`
+	Answers   map[string]int         `json:"answers"`
+	Accepts   int                    `json:"accepts"` // orders that an answer named to their buyer
+	Kills     int                    `json:"kills"`   // of processes and servers, with SIGKILL
+	Unknown   int                    `json:"unknown"` // rows of buyers who don't know of them: their answers were lost
+	TakenBack int                    `json:"taken_back"`
+	Poisons   int                    `json:"poisons"`
+	Faults    []faultReport          `json:"faults"`
+	Counts    map[buyers.Verdict]int `json:"counts"`
+	Wrong     []string               `json:"wrong,omitempty"` // what the verdict rests on besides the counts
+	Findings  []string               `json:"findings,omitempty"`
+	Timeline  []string               `json:"timeline,omitempty"` // when something is wrong
+	Warnings  map[string]int         `json:"warnings"`
+	Lines     []string               `json:"lines,omitempty"` // last warnings of the processes, when something is wrong
 }
 
-// Seconds is a time in seconds.
-type Seconds float64
+// seconds is a time in seconds.
+type seconds float64
 
-// FaultReport is what one kind of fault did.
-type FaultReport struct {
-	Kind  Kind `json:"kind"`
+// faultReport is what one kind of fault did.
+type faultReport struct {
+	Kind  kind `json:"kind"`
 	Times int  `json:"times"` // it was brought about
 	Hits  int  `json:"hits"`  // what that came to: processes killed, connections closed, replies lost
 	// Silence is the longest time without any 202, from the fault's beginning until two seconds after its end.
-	Silence Seconds `json:"silence_seconds"`
+	Silence seconds `json:"silence_seconds"`
 	// Complete is how long after the end of the fault everything that was accepted until then was in Postgres.
-	CompleteMedian Seconds `json:"complete_median_seconds"`
-	CompleteMax    Seconds `json:"complete_max_seconds"`
+	CompleteMedian seconds `json:"complete_median_seconds"`
+	CompleteMax    seconds `json:"complete_max_seconds"`
 }
 
 // prove compares the history with the stores. Its error says why that could not be done.
-func (s *stage) prove(ctx context.Context) (*proof, error) {
-	b, err := s.readBooks(ctx)
+func (r *run) prove(ctx context.Context) (*buyers.Proof, *buyers.Stores, error) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	stores, err := buyers.Reader{Postgres: r.system.pool, Redis: r.system.rdb, Sales: r.saleIDs(),
+		Slots: true}.Read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the books: %w", err)
+		return nil, nil, fmt.Errorf("read the stores: %w", err)
 	}
-	var ids []string
-	for _, sale := range s.sales {
-		ids = append(ids, sale.ID)
-	}
-	return prove(s.history.facts, s.history.poisons, ids, b, s.lost()), nil
+	return buyers.Prove(r.history, stores, buyers.Terms{Lossy: r.lossy()}), stores, nil
 }
 
 // audit has the pipeline audit each sale, and returns what is not clean and exact.
-func (s *stage) audit(ctx context.Context) []string {
-	auditor := pipeline.NewAuditor(s.cast.rdb, pipeline.DefaultKeys, s.store)
-	found := make([]string, len(s.sales))
+func (r *run) audit(ctx context.Context) []string {
+	auditor := pipeline.NewAuditor(r.system.rdb, pipeline.DefaultKeys, r.store)
+	found := make([]string, len(r.sales))
 	var audits sync.WaitGroup // one that finds something looks for seconds
-	for i, sale := range s.sales {
+	for i, sale := range r.sales {
 		audits.Go(func() {
 			report, err := auditor.Audit(ctx, sale)
 			switch {
@@ -83,75 +83,92 @@ func (s *stage) audit(ctx context.Context) []string {
 	return slices.DeleteFunc(found, func(text string) bool { return text == "" })
 }
 
-// lost reports whether Redis lost data in this run.
-func (s *stage) lost() bool {
-	return slices.ContainsFunc(s.director.deeds, func(d deed) bool { return traits[d.Kind].loses && d.hits > 0 })
+// lossy reports whether Redis lost data in this run.
+func (r *run) lossy() bool {
+	return slices.ContainsFunc(r.scheduler.faults, func(f injected) bool { return traits[f.Kind].loses && f.hits > 0 })
 }
 
-// report proves and tells.
-func (s *stage) report(ctx context.Context) (*Report, error) {
-	p, err := s.prove(ctx)
+// maxDescribed findings at most; each takes a look through the whole history.
+const maxDescribed = 20
+
+// report proves, and puts together what the run has shown.
+func (r *run) report(ctx context.Context) (*Report, error) {
+	proof, stores, err := r.prove(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{
-		Seed: s.opts.Seed, Took: seconds(s.took), Settling: seconds(s.settling), Requests: len(s.history.facts),
-		Answers: map[string]int{}, Accepts: p.promised, Unknown: p.unknownWithRow, TakenBack: p.refusedLater,
-		Poisons: len(s.history.poisons), Counts: p.counts(), Wrong: s.audit(ctx), Warnings: s.cast.warnings,
+	tally := r.history.Tally()
+	report := &Report{
+		Seed: r.opts.Seed, Took: inSeconds(r.took), Settling: inSeconds(r.settling), Requests: tally.Requests,
+		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused,
+		Poisons: r.history.Poisons(), Counts: proof.Counts(), Wrong: r.audit(ctx), Warnings: r.system.warnings.Counts(),
 	}
-	for _, f := range s.history.facts {
-		r.Answers[f.told.String()]++
-	}
-	r.Wrong = append(r.Wrong, s.cast.crashed()...)
-	r.Wrong = append(r.Wrong, s.history.odd...)
-	if s.unsettled != "" {
-		r.Wrong = append(r.Wrong, "not settled: "+s.unsettled)
-	}
-	r.Faults, r.Kills = s.faults(p.books)
-	for _, f := range r.Faults {
-		if f.Hits == 0 && !s.opts.Calm {
-			r.Wrong = append(r.Wrong, fmt.Sprintf("%s never happened", f.Kind))
+	for outcome, n := range tally.Outcomes {
+		if n > 0 {
+			report.Answers[answerName(buyers.Outcome(outcome))] += n
 		}
 	}
-	r.OK = len(r.Wrong) == 0 && len(p.findings) == 0
-	if r.OK {
-		return r, nil
+	report.Wrong = append(report.Wrong, r.system.crashed()...)
+	report.Wrong = append(report.Wrong, r.history.Strange()...)
+	if r.unsettled != "" {
+		report.Wrong = append(report.Wrong, "not settled: "+r.unsettled)
 	}
-	for _, f := range p.findings[:min(len(p.findings), maxExplained)] {
-		r.Findings = append(r.Findings, s.explain(f, p))
+	report.Faults, report.Kills = r.faults(stores.Orders)
+	for _, f := range report.Faults {
+		if f.Hits == 0 && !r.opts.Calm {
+			report.Wrong = append(report.Wrong, fmt.Sprintf("%s never happened", f.Kind))
+		}
 	}
-	for _, d := range s.director.deeds {
-		r.Timeline = append(r.Timeline, fmt.Sprintf("%s to %s %s: %d hits %s", s.clock(d.began.Sub(s.history.began)),
-			s.clock(d.ended.Sub(s.history.began)), d.Step, d.hits, wrong(d.err)))
+	if report.OK = len(report.Wrong) == 0 && len(proof.Findings) == 0; report.OK {
+		return report, nil
 	}
-	r.Lines = s.cast.lines
-	return r, nil
+	for _, f := range proof.Findings[:min(len(proof.Findings), maxDescribed)] {
+		report.Findings = append(report.Findings, proof.Describe(f))
+	}
+	for _, f := range r.scheduler.faults {
+		report.Timeline = append(report.Timeline,
+			fmt.Sprintf("%s to %s %s: %d hits %s", buyers.Clock(f.began.Sub(r.history.Began)),
+				buyers.Clock(f.ended.Sub(r.history.Began)), f.step, f.hits, inParentheses(f.err)))
+	}
+	report.Lines = r.system.lines()
+	return report, nil
 }
 
-func seconds(d time.Duration) Seconds { return Seconds(d.Round(time.Millisecond).Seconds()) }
+func answerName(o buyers.Outcome) string {
+	switch o {
+	case buyers.Accepted:
+		return "202 " + o.Code()
+	case buyers.AlreadyOrdered, buyers.SoldOut:
+		return "409 " + o.Code()
+	default:
+		return buyers.NoAnswer.Code()
+	}
+}
+
+func inSeconds(d time.Duration) seconds { return seconds(d.Round(time.Millisecond).Seconds()) }
 
 // faults adds up what each kind did.
-func (s *stage) faults(b *books) (list []FaultReport, kills int) {
+func (r *run) faults(orders []buyers.Order) (list []faultReport, kills int) {
 	for _, kind := range kinds {
-		if s.opts.Lossless && traits[kind].loses || s.opts.Calm {
+		if r.opts.Lossless && traits[kind].loses || r.opts.Calm {
 			continue
 		}
-		f := FaultReport{Kind: kind}
+		f := faultReport{Kind: kind}
 		var completes []time.Duration
-		for _, d := range s.director.deeds {
+		for _, d := range r.scheduler.faults {
 			if d.Kind != kind || d.hits == 0 {
 				continue
 			}
 			f.Times++
 			f.Hits += d.hits
-			f.Silence = max(f.Silence, seconds(s.silence(d)))
-			completes = append(completes, complete(b, d))
+			f.Silence = max(f.Silence, inSeconds(r.silence(d)))
+			completes = append(completes, complete(orders, d))
 			if traits[kind].kills {
 				kills++
 			}
 		}
 		if slices.Sort(completes); len(completes) > 0 {
-			f.CompleteMedian, f.CompleteMax = seconds(completes[len(completes)/2]), seconds(completes[len(completes)-1])
+			f.CompleteMedian, f.CompleteMax = inSeconds(completes[len(completes)/2]), inSeconds(completes[len(completes)-1])
 		}
 		list = append(list, f)
 	}
@@ -161,22 +178,22 @@ func (s *stage) faults(b *books) (list []FaultReport, kills int) {
 // silenceTail is how long after its end a silence still counts as a fault's.
 const silenceTail = 2 * time.Second
 
-func (s *stage) silence(d deed) time.Duration {
-	from, to := d.began.Sub(s.history.began), d.ended.Sub(s.history.began)+silenceTail
+func (r *run) silence(d injected) time.Duration {
+	from, to := d.began.Sub(r.history.Began), d.ended.Sub(r.history.Began)+silenceTail
 	var longest time.Duration
-	for _, one := range s.history.silence {
-		if one.to > from && one.from < to {
-			longest = max(longest, one.to-one.from)
+	for _, one := range r.history.Silences() {
+		if one.To > from && one.From < to {
+			longest = max(longest, one.To-one.From)
 		}
 	}
 	return longest
 }
 
 // complete is how long after a fault's end the last order that was accepted during it was in Postgres.
-func complete(b *books, d deed) time.Duration {
+func complete(orders []buyers.Order, d injected) time.Duration {
 	var last time.Duration
-	for i := range b.rows {
-		r := &b.rows[i]
+	for i := range orders {
+		r := &orders[i]
 		if r.AcceptedAt.After(d.began) && r.AcceptedAt.Before(d.ended) {
 			last = max(last, r.PersistedAt.Sub(d.ended))
 		}
@@ -189,7 +206,8 @@ func (r *Report) Write(w io.Writer) error {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	faults := table.New("FAULT", ">TIMES", ">HITS", ">NO 202 FOR, AT MOST", ">ALL PERSISTED AFTER, MEDIAN", ">AT MOST")
 	for _, f := range r.Faults {
-		faults.Row(string(f.Kind), f.Times, f.Hits, f.Silence.String(), f.CompleteMedian.String(), f.CompleteMax.String())
+		faults.Row(string(f.Kind), f.Times, f.Hits, f.Silence.String(), f.CompleteMedian.String(),
+			f.CompleteMax.String())
 	}
 	if err := faults.Write(w, ""); err != nil {
 		return err
@@ -208,7 +226,7 @@ func (r *Report) Write(w io.Writer) error {
 	counts.Row("  rejected later, with a letter", r.TakenBack)
 	counts.Row("orders whose buyer never heard of them", r.Unknown)
 	counts.Row("poison entries", r.Poisons)
-	for _, v := range Verdicts {
+	for _, v := range buyers.Verdicts {
 		counts.Row(string(v), r.Counts[v])
 	}
 	if err := counts.Write(w, ""); err != nil {
@@ -234,4 +252,4 @@ func (r *Report) Write(w io.Writer) error {
 }
 
 // String is the time with milliseconds.
-func (s Seconds) String() string { return fmt.Sprintf("%.3f s", float64(s)) }
+func (s seconds) String() string { return fmt.Sprintf("%.3f s", float64(s)) }

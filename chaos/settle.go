@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/internal/buyers"
 	"sluice/pipeline"
 )
 
@@ -15,39 +16,29 @@ const (
 	settleEvery = 100 * time.Millisecond
 )
 
-// heal ends whatever is still wrong with the network.
-func (s *stage) heal() {
-	for _, link := range s.cast.links {
-		link.Heal()
-		link.Thaw()
-		link.Slow(0)
-		link.KeepReplies()
-	}
-}
-
 // settle waits until every process runs and nothing is left to do.
-func (s *stage) settle(ctx context.Context) {
+func (r *run) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	began := time.Now()
 	for {
-		left, err := s.left(ctx)
+		left, err := r.left(ctx)
 		switch {
 		case err == nil && left == "":
-			s.settling = time.Since(began)
+			r.settling = time.Since(began)
 			return
 		case ctx.Err() != nil:
-			s.unsettled = fmt.Sprintf("after %s: %s %s", settleLimit, left, wrong(err))
+			r.unsettled = fmt.Sprintf("after %s: %s %s", settleLimit, left, inParentheses(err))
 			return
 		}
-		sleep(ctx, settleEvery)
+		buyers.Sleep(ctx, settleEvery)
 	}
 }
 
-// left tells what is still to be done, or "".
-func (s *stage) left(ctx context.Context) (string, error) {
-	for _, a := range s.cast.actors {
-		if _, err := a.running(ctx); err != nil {
+// left says what is still to be done, or "".
+func (r *run) left(ctx context.Context) (string, error) {
+	for _, p := range r.system.processes {
+		if _, err := p.running(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -56,18 +47,18 @@ func (s *stage) left(ctx context.Context) (string, error) {
 	var length, pending int64
 	for p := range pipeline.Partition(partitions) {
 		stream := pipeline.DefaultKeys.Orders(p)
-		n, err := s.cast.rdb.XLen(ctx, stream).Result()
+		n, err := r.system.rdb.XLen(ctx, stream).Result()
 		if err != nil {
 			return "", err
 		}
-		held, err := s.cast.rdb.XPending(ctx, stream, pipeline.Group).Result()
+		group, err := r.system.rdb.XPending(ctx, stream, pipeline.Group).Result()
 		if err != nil {
 			return "", err
 		}
-		length, pending = length+n, pending+held.Count
+		length, pending = length+n, pending+group.Count
 	}
 	var releases int64
-	if err := s.cast.pool.QueryRow(ctx, `select count(*) from releases where applied_at is null`).Scan(&releases); err != nil {
+	if err := r.system.pool.QueryRow(ctx, `select count(*) from releases where applied_at is null`).Scan(&releases); err != nil {
 		return "", err
 	}
 	if length == 0 && pending == 0 && releases == 0 {

@@ -1,5 +1,6 @@
-// Command rebuild measures how long a sale with many live orders is closed after Redis was emptied, and after it was merely
-// restarted. It runs on private servers, with every write flushed, and exits with 1 when the sale is wrong afterwards.
+// Command rebuild measures how long a sale with many live orders is closed after Redis was emptied, and after it was
+// merely restarted. It runs on private servers, with every write flushed, and exits with 1 when the sale is wrong
+// afterwards.
 package main
 
 import (
@@ -67,7 +68,8 @@ func run(ctx context.Context, orders int) (err error) {
 	if err := s.fill(ctx, orders); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", orders, round(time.Since(began)), runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", orders,
+		round(time.Since(began)), runtime.NumCPU(), runtime.Version())
 	if err := s.measure(ctx, "after FLUSHALL", func(ctx context.Context) error { return s.rdb.FlushAll(ctx).Err() }); err != nil {
 		return err
 	}
@@ -111,14 +113,17 @@ func (s *stage) open(ctx context.Context, orders int) (err error) {
 	s.sale = &pipeline.Sale{
 		ID: saleID, Title: "A big sale", Total: int64(orders) + 1000, MaxQuantity: 1, OpensAt: now.Add(-time.Hour), ClosesAt: now.Add(time.Hour),
 	}
-	return pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, s.store, partitions, process.NewLogger(os.Stderr, config.Config{})).Create(ctx, s.sale)
+	return pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, s.store, partitions,
+		process.NewLogger(os.Stderr, config.Config{})).Create(ctx, s.sale)
 }
 
 func (s *stage) verifier() *pipeline.Verifier {
-	return pipeline.NewVerifier(s.rdb, pipeline.DefaultKeys, s.store, partitions, s.metrics, process.NewLogger(os.Stderr, config.Config{}))
+	return pipeline.NewVerifier(s.rdb, pipeline.DefaultKeys, s.store, partitions, s.metrics,
+		process.NewLogger(os.Stderr, config.Config{}))
 }
 
-// fill copies the orders into Postgres, as workers would have persisted them, with the sale's counter and its watermark.
+// fill copies the orders into Postgres, as workers would have persisted them, with the sale's counter and its
+// watermark.
 func (s *stage) fill(ctx context.Context, orders int) error {
 	p := s.sale.Partitions[0]
 	at := time.Now().Add(-time.Minute)
@@ -146,8 +151,8 @@ func (s *stage) fill(ctx context.Context, orders int) error {
 	return err
 }
 
-// measure strikes Redis and tells how long it takes from its first answer until the sale is open again, with a verifier running as
-// in every api and worker.
+// measure strikes Redis and prints how long it takes from its first answer until the sale is open again, with a
+// verifier running as in every api and worker.
 func (s *stage) measure(ctx context.Context, name string, strike func(context.Context) error) error {
 	verifying, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -168,7 +173,8 @@ func (s *stage) measure(ctx context.Context, name string, strike func(context.Co
 	if err := strike(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, func() bool { return s.rdb.Ping(ctx).Err() == nil }); err != nil { // while it loads its file it does not answer
+	// while it loads its file it does not answer
+	if err := wait(ctx, func() bool { return s.rdb.Ping(ctx).Err() == nil }); err != nil {
 		return err
 	}
 	answered := time.Now()
@@ -176,7 +182,8 @@ func (s *stage) measure(ctx context.Context, name string, strike func(context.Co
 		return err
 	}
 	peak, redisPeak := peakMemory(), s.redisPeak(ctx)
-	fmt.Fprintf(os.Stdout, "%-22s open %s after Redis answered (which took %s); peak memory: this process %s, Redis %s\n",
+	fmt.Fprintf(os.Stdout,
+		"%-22s open %s after Redis answered (which took %s); peak memory: this process %s, Redis %s\n",
 		name+":", round(time.Since(answered)), round(answered.Sub(struck)), peak, redisPeak)
 	return nil
 }
@@ -214,7 +221,8 @@ func (s *stage) check(ctx context.Context, orders int) error {
 	if !report.Clean() || !report.Exact || report.Live != int64(orders) || report.Stock != 1000 || report.Buyers != int64(orders) {
 		return fmt.Errorf("the audit found %+v", report)
 	}
-	fmt.Fprintf(os.Stdout, "%-22s clean and exact, in %s; peak memory: this process %s\n", "audit:", round(time.Since(began)), peakMemory())
+	fmt.Fprintf(os.Stdout, "%-22s clean and exact, in %s; peak memory: this process %s\n", "audit:",
+		round(time.Since(began)), peakMemory())
 	return nil
 }
 
@@ -245,7 +253,8 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// resetPeak lets the kernel count the peak of our memory anew (proc(5), clear_refs); elsewhere the peak is that of the whole run.
+// resetPeak lets the kernel count the peak of our memory anew (proc(5), clear_refs); elsewhere the peak is that of
+// the whole run.
 func resetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
 // peakMemory is the most memory that this process had resident.

@@ -15,7 +15,7 @@ import (
 // answerLimit bounds one request: it is answered within 2 s, or its api is dead.
 const answerLimit = 20 * time.Second
 
-// answer is what a buyer or an operator was told.
+// answer is what a buyer or an operator was answered.
 type answer struct {
 	status int
 	order  string
@@ -60,32 +60,33 @@ func purchase() *scenario {
 		},
 		prepare: func(r *run) { r.openSale() },
 		act: func(r *run) {
-			r.told, _ = r.order(r.buyers.URL()) // an error says that nobody answered
+			r.first, _ = r.order(r.buyers.URL()) // an error says that nobody answered
 		},
 		done: func(r *run) bool {
-			if r.told.status != http.StatusAccepted {
-				r.Fatalf("the buyer was told %+v, want 202", r.told)
+			if r.first.status != http.StatusAccepted {
+				r.Fatalf("the buyer was answered %+v, want 202", r.first)
 			}
 			return true
 		},
 		recover: func(r *run) {
 			before := r.slotOf("ann")
 			if r.admitted() && before == "" {
-				r.Error("the script ran, and the buyer has no place")
+				r.Error("the script ran, and the buyer has no slot")
 			}
-			heirs := r.takeOver("api", "worker")
-			again, err := r.order(heirs[0].URL())
+			replacements := r.takeOver("api", "worker")
+			again, err := r.order(replacements[0].URL())
 			if err != nil || again.status != http.StatusAccepted {
 				r.Errorf("asked again: got %+v, %v, want 202", again, err)
 			}
-			if r.told.order != "" && again.order != r.told.order {
-				r.Errorf("told of order %s first, then of %s", r.told.order, again.order)
+			if r.first.order != "" && again.order != r.first.order {
+				r.Errorf("answered with order %s first, then with %s", r.first.order, again.order)
 			}
 			if before != "" && again.order != before {
-				r.Errorf("told of order %s, and the buyer's place was that of %s", again.order, before)
+				r.Errorf("answered with order %s, and the buyer's slot was that of %s", again.order, before)
 			}
 			r.eventually("everything is settled", r.settled)
-			r.same("the order that was told", r.rows(`select id::text, user_id from orders`), []string{again.order + " ann"})
+			r.same("the order of the answer", r.rows(`select id::text, user_id from orders`),
+				[]string{again.order + " ann"})
 		},
 		check: func(r *run) {
 			r.balanced(saleID, "ann")
@@ -96,7 +97,8 @@ func purchase() *scenario {
 
 // order asks for a unit, always with the same key.
 func (r *run) order(api string) (answer, error) {
-	return r.post(api+"/v1/sales/"+saleID+"/orders", `{"quantity":1}`, map[string]string{"X-User-Id": "ann", "Idempotency-Key": "one"})
+	return r.post(api+"/v1/sales/"+saleID+"/orders", `{"quantity":1}`,
+		map[string]string{"X-User-Id": "ann", "Idempotency-Key": "one"})
 }
 
 // admitted reports whether the script had run when the process was killed.
@@ -112,7 +114,7 @@ func (r *run) admitted() bool {
 	}
 }
 
-// slotOf is the order that a buyer's place is for.
+// slotOf is the order that a buyer's slot is for.
 func (r *run) slotOf(user string) string {
 	text, err := r.rdb.HGet(r.Context(), keys.Buyers(only, saleID), user).Result()
 	if err != nil {

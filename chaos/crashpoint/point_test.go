@@ -26,8 +26,8 @@ var quiet = map[string]bool{
 	"postgres greeting": true, "postgres prepare": true, "postgres -- ping": true,
 }
 
-// polls are asked again and again by the clock, so that their number says nothing. The first one of a run stands for all:
-// what a later one finds is what the work in between left, and that work has points of its own.
+// polls are asked again and again by the clock, so that their number says nothing. The first one of a run stands for
+// all: what a later one finds is what the work in between left, and that work has points of its own.
 var polls = map[string]bool{
 	"redis set worker": true, "redis pexpire worker": true, // heartbeats; the first is a step of joining
 	"redis verify look": true, "redis xpending summary": true, "redis xautoclaim": true,
@@ -60,8 +60,8 @@ type watcher struct {
 	reached chan struct{} // closed at the target
 	dead    chan struct{} // closed when the process is gone, or the run is over
 
-	meddleAt point
-	meddle   func() // called at that point; nil: never
+	interfereAt point
+	interfere   func() // called at that point; nil: never
 
 	mu     sync.Mutex // protects the rest
 	counts map[point]int
@@ -77,8 +77,8 @@ func newWatcher(target point) *watcher {
 // arrives nowhere.
 func (w *watcher) see(label string, moment faultnet.Moment) (pass bool) {
 	p, target := w.notes(label, moment)
-	if w.meddle != nil && p == w.meddleAt {
-		w.meddle()
+	if w.interfere != nil && p == w.interfereAt {
+		w.interfere()
 	}
 	if !target {
 		return true
@@ -107,11 +107,12 @@ func (w *watcher) notes(label string, moment faultnet.Moment) (p point, target b
 func (w *watcher) passedAll(labels []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !slices.ContainsFunc(labels, func(label string) bool { return w.counts[point{label: label, moment: faultnet.Before}] == 0 })
+	return !slices.ContainsFunc(labels,
+		func(label string) bool { return w.counts[point{label: label, moment: faultnet.Before}] == 0 })
 }
 
-// finish ends the watch and returns the points that were passed, in their order. It reports whether the target was one of
-// them.
+// finish ends the watch and returns the points that were passed, in their order. It reports whether the target was
+// one of them.
 func (w *watcher) finish() (passed []point, reached bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

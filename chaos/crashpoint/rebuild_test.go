@@ -1,7 +1,7 @@
 package crashpoint
 
-// rebuild is an api that finds a Redis which has lost a sale and its buyers, but not the stream: it verifies, stages, installs
-// and opens.
+// rebuild is an api that finds a Redis which has lost a sale and its buyers, but not the stream: it verifies, stages,
+// installs and opens.
 func rebuild() *scenario {
 	return &scenario{
 		name: "rebuild", program: "api", from: "postgres elect verifier",
@@ -30,7 +30,7 @@ func rebuild() *scenario {
 			})
 			r.same("letters", r.lettersOf(), nil)
 			if len(r.rows(`select sale_id, action from audit_log where action = 'rebuild'`)) == 0 {
-				r.Errorf("the sale was rebuilt, and the audit log does not tell")
+				r.Errorf("the sale was rebuilt, and the audit log does not say so")
 			}
 		},
 	}

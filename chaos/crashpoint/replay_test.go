@@ -5,13 +5,14 @@ import (
 	"net/http"
 )
 
-// replay is an api that makes an order of a dead letter, as an operator asks. The letter's own order has not given back its
-// unit yet. The operator who got no answer asks again, at another api.
+// replay is an api that makes an order of a dead letter, as an operator asks. The letter's own order has not given
+// back its unit yet. The operator who got no answer asks again, at another api.
 func replay() *scenario {
 	return &scenario{
 		name: "replay", program: "api", from: "http replay",
 		steps: []string{
-			"postgres read letter", "postgres read letter's releases", "redis release", "postgres mark released", // given back
+			// given back
+			"postgres read letter", "postgres read letter's releases", "redis release", "postgres mark released",
 			"postgres begin replay", "redis admit", "postgres resolve letter", // noted, admitted, resolved
 		},
 		prepare: func(r *run) {
@@ -30,18 +31,18 @@ func replay() *scenario {
 		},
 		act: func(r *run) {
 			r.must(r.buyers.Retarget(r.victim.AdminURL()))
-			r.told, _ = r.askReplay(r.buyers.URL()) // an error says that nobody answered
+			r.first, _ = r.askReplay(r.buyers.URL()) // an error says that nobody answered
 		},
 		done: func(r *run) bool {
-			if r.told.status != http.StatusOK {
-				r.Fatalf("the operator was told %+v, want 200", r.told)
+			if r.first.status != http.StatusOK {
+				r.Fatalf("the operator was answered %+v, want 200", r.first)
 			}
 			return true
 		},
 		recover: func(r *run) {
 			resolved := r.count(`select count(*) from dead_letters where resolved_at is not null`)
-			heirs := r.takeOver("api", "worker")
-			again, err := r.askReplay(heirs[0].AdminURL())
+			replacements := r.takeOver("api", "worker")
+			again, err := r.askReplay(replacements[0].AdminURL())
 			want := http.StatusOK
 			if resolved == 1 {
 				want = http.StatusConflict
@@ -56,7 +57,8 @@ func replay() *scenario {
 			r.same("orders", r.ordersOf(), []string{"ann confirmed", "ann rejected"})
 			r.same("letters", r.rows(`select d.resolution, o.user_id from dead_letters d join orders o on o.id = d.replay_order_id`),
 				[]string{"replayed ann"})
-			r.same("audit log", r.rows(`select action, count(*)::text from audit_log group by action`), []string{"create 1", "replay 1"})
+			r.same("audit log", r.rows(`select action, count(*)::text from audit_log group by action`),
+				[]string{"create 1", "replay 1"})
 		},
 	}
 }
@@ -64,5 +66,6 @@ func replay() *scenario {
 func (r *run) askReplay(admin string) (answer, error) {
 	r.Helper()
 	id := r.count(`select id from dead_letters`)
-	return r.post(fmt.Sprintf("%s/admin/v1/dead-letters/%d/replay", admin, id), `{}`, map[string]string{"Authorization": "Bearer " + adminToken})
+	return r.post(fmt.Sprintf("%s/admin/v1/dead-letters/%d/replay", admin, id), `{}`,
+		map[string]string{"Authorization": "Bearer " + adminToken})
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/sluice/crew"
 	"sluice/internal/faultnet"
+	"sluice/internal/programs"
 	"sluice/internal/testkit"
 )
 
@@ -21,51 +21,51 @@ type scenario struct {
 	program string // api or worker
 	// steps are labels that the process must pass: without one of them the scenario no longer tests what it says.
 	steps []string
-	// from is the label at which the scenario's own work begins: the points before it are those of another scenario. Empty:
-	// the start of the process is a part of it.
+	// from is the label at which the scenario's own work begins: the points before it are those of another scenario.
+	// Empty: the start of the process is a part of it.
 	from string
 	// prepare makes the state before the process starts.
 	prepare func(*run)
 	// act gives the process its work once it is ready, and waits for the answer; nil when it finds its work by itself.
 	act func(*run)
-	// meddle is called when the process passes a point, and held there meanwhile; nil: nothing happens beside.
-	meddle   func(*run)
-	meddleAt point
+	// interfere is called when the process passes a point, which waits there meanwhile; nil: nothing happens beside.
+	interfere   func(*run)
+	interfereAt point
 	// done reports whether the work is done.
 	done func(*run) bool
-	// recover starts whoever takes over, and waits until all is settled.
+	// recover starts what takes over, and waits until all is settled.
 	recover func(*run)
-	// check holds what is left against what must be.
+	// check compares what is left with what must be.
 	check func(*run)
 }
 
-// run is one run of a scenario at a place, with a crash at one point or without any.
+// run is one run of a scenario at a testbed, with a crash at one point or without any.
 type run struct {
 	*testing.T
-	*place
-	scenario *scenario
-	killed   point // the zero point: nobody was
-	buyers   *faultnet.Proxy
-	victim   *crew.Member
-	members  []*crew.Member // everybody, the victim included
+	*testbed
+	scenario  *scenario
+	killed    point // the zero point: nobody was
+	buyers    *faultnet.Proxy
+	victim    *programs.Process
+	processes []*programs.Process // everybody, the victim included
 
-	mu    sync.Mutex // protects lines
-	lines []string   // warnings of all processes
+	warnings programs.Warnings // of all processes
 
-	told answer // to the first request of act; the zero answer when there was none
+	first answer // to the first request of act; the zero answer when there was none
 }
 
-// play runs the scenario with a crash at the target. It returns the points that the process passed, and whether it was
+// try runs the scenario with a crash at the target. It returns the points that the process passed, and whether it was
 // killed.
-func (s *scenario) play(t *testing.T, at *place, names map[string]string, target point) (passed []point, reached bool) {
+func (s *scenario) try(t *testing.T, at *testbed, names map[string]string, target point) (passed []point,
+	reached bool) {
 	t.Helper()
 	at.reset(t)
-	r := &run{T: t, place: at, scenario: s}
-	t.Cleanup(r.tell)
+	r := &run{T: t, testbed: at, scenario: s, warnings: programs.Warnings{Keep: 1000}}
+	t.Cleanup(r.logWarnings)
 	s.prepare(r)
 	w := newWatcher(target)
-	if s.meddle != nil {
-		w.meddleAt, w.meddle = s.meddleAt, func() { s.meddle(r) }
+	if s.interfere != nil {
+		w.interfereAt, w.interfere = s.interfereAt, func() { s.interfere(r) }
 	}
 	passed, reached = r.perform(w, names)
 	if reached {
@@ -73,20 +73,20 @@ func (s *scenario) play(t *testing.T, at *place, names map[string]string, target
 	}
 	s.recover(r)
 	s.check(r)
-	for _, m := range r.members { // the place is used again
+	for _, m := range r.processes { // the testbed is used again
 		r.must(m.Kill())
 	}
 	return passed, reached
 }
 
-// perform has the process do its work, behind proxies, until the work is done or the process is killed. Nothing of it is
-// left when it returns.
+// perform has the process do its work, behind proxies, until the work is done or the process is killed. Nothing of it
+// is left when it returns.
 func (r *run) perform(w *watcher, names map[string]string) (passed []point, reached bool) {
 	r.Helper()
 	texts := &statements{texts: map[string]string{}}
 	redisProxy := r.watched(r.redisURL, w, func(request []byte) string { return redisLabel(names, request) })
 	postgresProxy := r.watched(r.databaseURL, w, texts.label)
-	r.buyers = r.watched("http://127.0.0.1:1", w, httpLabel) // the api tells its address when it is ready
+	r.buyers = r.watched("http://127.0.0.1:1", w, httpLabel) // the api address is known when it is ready
 	r.victim = r.launch("victim", r.scenario.program, r.settings(redisProxy.URL(), postgresProxy.URL()))
 	var killer sync.WaitGroup
 	over := make(chan struct{})
@@ -105,7 +105,7 @@ func (r *run) perform(w *watcher, names map[string]string) (passed []point, reac
 		case <-over:
 		}
 	})
-	r.give(w)
+	r.giveWork(w)
 	passed, reached = w.finish()
 	finish()
 	if err := r.victim.Kill(); err != nil {
@@ -131,8 +131,8 @@ func (r *run) watched(url string, w *watcher, label func([]byte) string) *faultn
 	return proxy
 }
 
-// give waits until the process is ready, gives it its work, and waits until that is done or the process is dead.
-func (r *run) give(w *watcher) {
+// giveWork waits until the process is ready, gives it its work, and waits until that is done or the process is dead.
+func (r *run) giveWork(w *watcher) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
@@ -178,32 +178,34 @@ func (r *run) linger(w *watcher) {
 }
 
 // launch starts a process. It ends with its test at the latest.
-func (r *run) launch(name, program string, settings []string) *crew.Member {
+func (r *run) launch(name, program string, settings []string) *programs.Process {
 	r.Helper()
-	m, err := crew.LaunchFile(r.servers, name, filepath.Join(r.programs, program), nil, settings, r.hear)
+	m, err := programs.Launch(r.servers, programs.Program{
+		Name: name, Path: filepath.Join(r.programs, program), Environ: settings, OnLine: r.warnings.Add,
+	})
 	if err != nil {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { _ = m.Kill() }) // should the run be given up
-	r.members = append(r.members, m)
+	r.processes = append(r.processes, m)
 	return m
 }
 
 // takeOver starts processes without any fault, and returns when they are ready.
-func (r *run) takeOver(programs ...string) []*crew.Member {
+func (r *run) takeOver(names ...string) []*programs.Process {
 	r.Helper()
-	var members []*crew.Member
-	for _, program := range programs {
-		members = append(members, r.launch("heir", program, r.settings(r.redisURL, r.databaseURL)))
+	var processes []*programs.Process
+	for _, program := range names {
+		processes = append(processes, r.launch("replacement", program, r.settings(r.redisURL, r.databaseURL)))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	for _, m := range members {
+	for _, m := range processes {
 		if err := m.Await(ctx); err != nil {
 			r.Fatal(err)
 		}
 	}
-	return members
+	return processes
 }
 
 // eventually waits for something that must come to be.
@@ -212,23 +214,11 @@ func (r *run) eventually(what string, holds func() bool) {
 	testkit.Eventually(r.T, patience, what, holds)
 }
 
-func (r *run) hear(line crew.Line) {
-	if !line.Serious() {
-		return
+// logWarnings shows what the processes complained about, when something is wrong.
+func (r *run) logWarnings() {
+	if r.Failed() {
+		r.Logf("warnings of the processes:\n%s", strings.Join(r.warnings.Lines("15:04:05.000 "), "\n"))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, line.Time.Format("15:04:05.000 ")+line.Member+": "+line.Text())
-}
-
-// tell shows what the processes complained about, when something is wrong.
-func (r *run) tell() {
-	if !r.Failed() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.Logf("warnings of the processes:\n%s", strings.Join(r.lines, "\n"))
 }
 
 // job is one point to be tried.
@@ -237,7 +227,8 @@ type job struct {
 	point    point // the zero point: without a crash
 }
 
-// tries bounds how often a point is tried that the process did not pass: how often it does something can hang on the clock.
+// tries bounds how often a point is tried that the process did not pass: how often it does something can hang on the
+// clock.
 const tries = 3
 
 // lingerLimit is longer than the longest tick of a job that has points.
@@ -249,15 +240,15 @@ const enoughFailures = 10
 // TestCrashPoints proves I4, I6, I7 and I8 at every point: see the package's comment.
 func TestCrashPoints(t *testing.T) {
 	t.Parallel()
-	all := openPlaces(t)
+	all := openTestbeds(t)
 	names := scripts(t)
-	scenarios := []*scenario{orders(), farewell(), purchase(), rebuild(), replay(), stale()}
+	scenarios := []*scenario{orders(), shutdown(), purchase(), rebuild(), replay(), stale()}
 	points := findPoints(t, all, names, scenarios)
 	var mu sync.Mutex // protects missed
 	missed := map[point]bool{}
 	var failures atomic.Int64
 	began := time.Now()
-	share(all, points, func(at *place, j job) {
+	share(all, points, func(at *testbed, j job) {
 		if failures.Load() >= enoughFailures {
 			return
 		}
@@ -268,7 +259,7 @@ func TestCrashPoints(t *testing.T) {
 				}
 			})
 			for range tries {
-				if _, reached := j.scenario.play(t, at, names, j.point); reached {
+				if _, reached := j.scenario.try(t, at, names, j.point); reached {
 					return
 				}
 			}
@@ -283,14 +274,15 @@ func TestCrashPoints(t *testing.T) {
 	if failures.Load() >= enoughFailures {
 		t.Errorf("given up after %d points at which something was left wrong", failures.Load())
 	}
-	t.Logf("%d points in %s, of which %d were not met again", len(points), time.Since(began).Round(100*time.Millisecond), len(missed))
+	t.Logf("%d points in %s, of which %d were not met again", len(points),
+		time.Since(began).Round(100*time.Millisecond), len(missed))
 	for p := range missed {
 		t.Logf("not met again: %s", p)
 	}
 }
 
-// findPoints plays each scenario once without a crash. It fails for steps that were not passed.
-func findPoints(t *testing.T, all []*place, names map[string]string, scenarios []*scenario) []job {
+// findPoints runs each scenario once without a crash. It fails for steps that were not passed.
+func findPoints(t *testing.T, all []*testbed, names map[string]string, scenarios []*scenario) []job {
 	t.Helper()
 	var mu sync.Mutex // protects found
 	var found []job
@@ -298,9 +290,9 @@ func findPoints(t *testing.T, all []*place, names map[string]string, scenarios [
 	for _, s := range scenarios {
 		firsts = append(firsts, job{scenario: s})
 	}
-	share(all, firsts, func(at *place, j job) {
+	share(all, firsts, func(at *testbed, j job) {
 		t.Run(j.scenario.name+"/without a crash", func(t *testing.T) {
-			passed, _ := j.scenario.play(t, at, names, point{})
+			passed, _ := j.scenario.try(t, at, names, point{})
 			passed = passed[max(0, slices.IndexFunc(passed, func(p point) bool { return p.label == j.scenario.from })):]
 			var lines []string
 			for _, p := range passed {
@@ -325,8 +317,8 @@ func findPoints(t *testing.T, all []*place, names map[string]string, scenarios [
 	return found
 }
 
-// share does the jobs, one at a time at each place.
-func share(all []*place, jobs []job, do func(*place, job)) {
+// share does the jobs, one at a time at each testbed.
+func share(all []*testbed, jobs []job, do func(*testbed, job)) {
 	queue := make(chan job, len(jobs))
 	for _, j := range jobs {
 		queue <- j

@@ -10,15 +10,16 @@ import (
 	"sluice/internal/faultnet"
 )
 
-// orders is the whole of a worker's loop: good orders, some that a dead and a hanging worker left, an entry that can't be
-// read, an accept whose number another order has, an entry that Postgres refuses, what a closed order has to give back, and
-// a sale that its maker did not live to put into Redis.
+// orders is the whole of a worker's loop: good orders, some that a dead and a hanging worker left, an entry that
+// can't be read, an accept whose number another order has, an entry that Postgres refuses, what a closed order has to
+// give back, and a sale that its maker did not live to put into Redis.
 func orders() *scenario {
 	return &scenario{
 		name: "worker", program: "worker",
 		steps: []string{
 			"redis xgroup create", "redis xgroup createconsumer", "redis set worker", // joined
-			"redis xreadgroup", "redis try_many", "postgres persist", "redis settle", // fetched, locked, persisted, settled
+			// fetched, locked, persisted, settled
+			"redis xreadgroup", "redis try_many", "postgres persist", "redis settle",
 			"postgres explain", "redis xpending list", "postgres begin", "postgres bury", "postgres commit", // buried
 			"redis claim", "redis xautoclaim", // reclaimed
 			"redis run_once release", "postgres read releases", "redis release", "postgres mark released", // given back
@@ -84,10 +85,10 @@ func checkOrders(r *run) {
 	}
 }
 
-// farewell is how a worker leaves that is told to stop: it hands over an order that somebody else has locked.
-func farewell() *scenario {
+// shutdown is how a worker leaves that is asked to stop: it hands over an order that somebody else has locked.
+func shutdown() *scenario {
 	return &scenario{
-		name: "farewell", program: "worker", from: "redis xpending list",
+		name: "shutdown", program: "worker", from: "redis xpending list",
 		steps: []string{"redis xclaim", "redis del worker", "redis reap"}, // handed over, silent, out of the group
 		prepare: func(r *run) {
 			sale := r.openSale()
@@ -105,7 +106,8 @@ func farewell() *scenario {
 		},
 		done: func(r *run) bool { return r.gone() },
 		recover: func(r *run) {
-			r.must(r.rdb.Del(r.Context(), keys.OrderLock(only, r.events()[r.length()-1].OrderID)).Err()) // it has expired
+			// it has expired
+			r.must(r.rdb.Del(r.Context(), keys.OrderLock(only, r.events()[r.length()-1].OrderID)).Err())
 			r.takeOver("worker")
 			r.eventually("everything is settled", r.settled)
 		},
@@ -132,21 +134,22 @@ func (r *run) length() int64 {
 	return n
 }
 
-// stale is a worker in whose hands a verification of Redis overtakes what it fetched: it shows the events to Redis again,
-// before it persists them. Redis has lost nothing: what only the memory of a process holds is lost with the process, and
+// stale is a worker that fetched events before a verification of Redis: it resubmits the events to Redis,
+// before it persists them. Redis has lost nothing: what only the memory of a process has is lost with the process, and
 // not of this test.
 func stale() *scenario {
 	return &scenario{
 		name: "stale", program: "worker", from: "redis xreadgroup",
-		steps: []string{"postgres persist", "postgres read generation", "postgres look for orders", "redis admit", "redis settle"},
+		steps: []string{"postgres persist", "postgres read generation", "postgres look for orders", "redis admit",
+			"redis settle"},
 		prepare: func(r *run) {
 			sale := r.openSale()
 			r.accept(sale, "known")
 			r.insert(r.events())
 			r.accept(sale, "held-1", "held-2")
 		},
-		meddleAt: point{"postgres read generation", 1, faultnet.After}, // it has joined, and fetches next
-		meddle: func(r *run) {
+		interfereAt: point{"postgres read generation", 1, faultnet.After}, // it has joined, and fetches next
+		interfere: func(r *run) {
 			if _, err := r.store.NextGeneration(r.Context()); err != nil {
 				r.Errorf("next generation: %v", err)
 			}
@@ -167,6 +170,7 @@ func stale() *scenario {
 // forge adds the event of an accept of which Redis knows nothing.
 func (r *run) forge(user string, quantity int) {
 	r.Helper()
-	r.add("v", "1", "s", saleID, "k", "1", "o", uuid.Must(uuid.NewV7()).String(), "n", fmt.Sprint(76+quantity), "u", user,
+	r.add("v", "1", "s", saleID, "k", "1", "o", uuid.Must(uuid.NewV7()).String(), "n", fmt.Sprint(76+quantity), "u",
+		user,
 		"q", fmt.Sprint(quantity), "t", fmt.Sprint(time.Now().UnixMilli()))
 }

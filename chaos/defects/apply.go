@@ -28,7 +28,7 @@ func (d *defect) apply(root string) (map[string][]byte, error) {
 	return broken, nil
 }
 
-// overlay writes the broken files below dir and returns the file that tells go build to take them in place of the tree's.
+// overlay writes the broken files below dir and returns the file that makes go build take them in place of the tree's.
 func (d *defect) overlay(root, dir string) (string, error) {
 	broken, err := d.apply(root)
 	if err != nil {

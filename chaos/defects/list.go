@@ -44,8 +44,8 @@ var defects = []defect{
 	}}, harmless: "the lock saves double work; what makes a second pass harmless is the insert"},
 	{name: "redelivery-counted-again", edits: []edit{{
 		"db/persist.go",
-		"from (select sale_id, sum(quantity) as units from inserted group by sale_id) added",
-		"from (select sale_id, sum(quantity) as units from input group by sale_id) added",
+		"select sale_id, quantity as units from inserted\n",
+		"select sale_id, quantity as units from input\n",
 	}}},
 	{name: "no-slot-check-in-admit", edits: []edit{{
 		"lua/admit.lua",
@@ -58,7 +58,7 @@ var defects = []defect{
 		"    elseif order then\n",
 	}}},
 	{name: "letter-without-release", edits: []edit{{
-		"db/bury.go",
+		"db/dead_letter_bury.go",
 		"	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)\n",
 		"",
 	}}},
@@ -79,7 +79,7 @@ var defects = []defect{
 	}}},
 	{name: "no-trust-in-admit", edits: []edit{{
 		"lua/admit.lua",
-		"local known = verified == server or (mode == 'again' and verified == 'reopening:' .. server)\n",
+		"local known = verified == server or (mode == 'resubmit' and verified == 'reopening:' .. server)\n",
 		"local known = true\n",
 	}}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
@@ -102,9 +102,9 @@ var defects = []defect{
 		"	for _, witness := range v.witnesses {\n",
 		"	for _, witness := range v.witnesses[:0] {\n",
 	}}},
-	{name: "no-giver-of-numbers", edits: []edit{{
+	{name: "no-issuer-of-numbers", edits: []edit{{
 		"lua/lease.lua",
-		"if redis.call('GET', giver) ~= server or redis.call('EXISTS', counter) == 0 then\n",
+		"if redis.call('GET', issuer) ~= server or redis.call('EXISTS', counter) == 0 then\n",
 		"if redis.call('EXISTS', counter) == 0 then\n",
 	}}, caughtBy: &test{"./pipeline", "TestARestoredCounterRepeatsNoNumber"}},
 	{name: "stale-not-shown-again", edits: []edit{{

@@ -12,7 +12,7 @@ import (
 // root is the root of the tree, from this folder.
 const root = "../.."
 
-// TestDefectsApply holds every defect against the tree, and against the guide that tells what became of it.
+// TestDefectsApply compares every defect with the tree, and with the guide that says what became of it.
 func TestDefectsApply(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(filepath.Join(root, "docs", "chaos.md"))
@@ -52,8 +52,8 @@ func TestDefectsApply(t *testing.T) {
 	}
 }
 
-// TestADefectThatRotsIsTold: lines that are gone, or there twice, are told with what to do.
-func TestADefectThatRotsIsTold(t *testing.T) {
+// TestADefectThatRotsIsReported: lines that are gone, or there twice, are reported with what to do.
+func TestADefectThatRotsIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "x.lua"), []byte("one two two"), 0o600); err != nil {

@@ -18,13 +18,15 @@ import (
 	"time"
 
 	"sluice/chaos"
+	"sluice/internal/buyers"
 )
 
 const (
-	// runLimit bounds one run: a minute of faults, two for a broken build that never settles, and what comes before and after.
+	// runLimit bounds one run: a minute of faults, two for a broken build that never settles, and what comes before
+	// and after.
 	runLimit   = 10 * time.Minute
 	buildLimit = 10 * time.Minute
-	// stopGrace is how long a run that was told to stop may take to end its servers.
+	// stopGrace is how long a run may take to end its servers once it was asked to stop.
 	stopGrace = 30 * time.Second
 )
 
@@ -92,8 +94,8 @@ type trial struct {
 	keep    string
 }
 
-// run builds the broken program, plays the run and judges it. An error says that the defect was not caught, or could not be
-// tried.
+// run builds the broken program, does the run and judges it. An error says that the defect was not caught, or could
+// not be tried.
 func (t *trial) run(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "chaos-defects-")
 	if err != nil {
@@ -107,7 +109,7 @@ func (t *trial) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r, err := t.play(ctx, program)
+	r, err := t.execute(ctx, program)
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,8 @@ func (t *trial) runTest(ctx context.Context, dir string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
-	c := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^"+t.caughtBy.name+"$", t.caughtBy.folder)
+	c := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^"+t.caughtBy.name+"$",
+		t.caughtBy.folder)
 	text, err := c.CombinedOutput()
 	switch {
 	case err == nil:
@@ -143,15 +146,16 @@ func (t *trial) build(ctx context.Context, dir string) (program string, err erro
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
 	program = filepath.Join(dir, "chaos")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./chaos/run")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program,
+		"./chaos/run")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the broken program can't be built: %w\n%s", err, text)
 	}
 	return program, nil
 }
 
-// play returns the report of the run, whatever it says.
-func (t *trial) play(ctx context.Context, program string) (*chaos.Report, error) {
+// execute returns the report of the run, whatever it says.
+func (t *trial) execute(ctx context.Context, program string) (*chaos.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
 	var report, story bytes.Buffer
@@ -183,9 +187,10 @@ func (t *trial) judge(r *chaos.Report) error {
 	return nil
 }
 
-// wrongs are what is wrong besides the verdicts, but for faults that never happened: that tells nothing of the product.
+// wrongs are what is wrong besides the verdicts, but for faults that never happened: that says nothing of the product.
 func wrongs(r *chaos.Report) []string {
-	return slices.DeleteFunc(slices.Clone(r.Wrong), func(text string) bool { return strings.HasSuffix(text, " never happened") })
+	return slices.DeleteFunc(slices.Clone(r.Wrong),
+		func(text string) bool { return strings.HasSuffix(text, " never happened") })
 }
 
 // summary is the verdict in one line, with the first finding.
@@ -194,7 +199,7 @@ func summary(r *chaos.Report) string {
 		return fmt.Sprintf("nothing wrong with %d orders", r.Accepts)
 	}
 	var parts []string
-	for _, v := range chaos.Verdicts {
+	for _, v := range buyers.Verdicts {
 		if n := r.Counts[v]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", v, n))
 		}

@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"sluice/chaos"
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, out, complaints io.Writer) int {
-	if code, served := crew.Serve(args); served {
+	if code, served := programs.Serve(args); served {
 		return code
 	}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 )

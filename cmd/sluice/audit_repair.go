@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"sluice/cmd/sluice/table"
 	"sluice/internal/process"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 )

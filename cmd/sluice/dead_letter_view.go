@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"sluice/cmd/sluice/demo"
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/view"
 )
 

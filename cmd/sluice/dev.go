@@ -10,9 +10,9 @@ import (
 	"os"
 	"time"
 
-	"sluice/cmd/sluice/crew"
 	"sluice/db"
 	"sluice/internal/process"
+	"sluice/internal/programs"
 	"sluice/pipeline"
 )
 
@@ -37,8 +37,8 @@ type devCmd struct {
 
 // Run runs everything until it is interrupted. It restarts nothing: it only reports a process that ends.
 func (c *devCmd) Run(a *app) (err error) {
-	if c.Workers < 1 || c.Workers > crew.MaxWorkers {
-		return usagef("--workers %d: use 1 to %d", c.Workers, crew.MaxWorkers)
+	if c.Workers < 1 || c.Workers > programs.MaxWorkers {
+		return usagef("--workers %d: use 1 to %d", c.Workers, programs.MaxWorkers)
 	}
 	httpAddr := cmp.Or(c.HTTPAddr, os.Getenv("HTTP_ADDR"), freeOr(devHTTPAddr))
 	if _, _, err := net.SplitHostPort(httpAddr); err != nil {
@@ -46,8 +46,8 @@ func (c *devCmd) Run(a *app) (err error) {
 	}
 	adminAddr := cmp.Or(os.Getenv("ADMIN_ADDR"), freeOr(devAdminAddr))
 	log := newDevLog(a.out)
-	crewed, err := crew.Start(a.ctx, crew.Options{
-		Workers: c.Workers, HTTPAddr: httpAddr, AdminAddr: adminAddr, Environ: os.Environ(), Hear: log.hear,
+	crewed, err := programs.Start(a.ctx, programs.Options{
+		Workers: c.Workers, HTTPAddr: httpAddr, AdminAddr: adminAddr, Environ: os.Environ(), OnLine: log.hear,
 	}, func(step string) { log.say(devSteps[step]) })
 	if err != nil {
 		return interruptedOr(a.ctx, fmt.Errorf("dev could not start: %w", err))
@@ -93,9 +93,9 @@ func interruptedOr(ctx context.Context, err error) error {
 }
 
 // awaitEnd returns at an interruption, or when every process has ended.
-func awaitEnd(ctx context.Context, c *crew.Crew, log *devLog) error {
-	gone := make(chan *crew.Member)
-	members := append([]*crew.Member{c.API}, c.Workers...)
+func awaitEnd(ctx context.Context, c *programs.Stack, log *devLog) error {
+	gone := make(chan *programs.Process)
+	members := append([]*programs.Process{c.API}, c.Workers...)
 	for _, m := range members {
 		go func() { // ends with the member, which ends with the crew
 			<-m.Exited()
@@ -116,7 +116,7 @@ func awaitEnd(ctx context.Context, c *crew.Crew, log *devLog) error {
 	return errors.New("dev has nothing left to run: the API and every worker have ended; their last lines above say why")
 }
 
-func exampleSale(ctx context.Context, c *crew.Crew) error {
+func exampleSale(ctx context.Context, c *programs.Stack) error {
 	store, err := db.Open(ctx, c.Config.DatabaseURL, db.Options{ApplicationName: "sluice-dev", MaxConns: 1})
 	if err != nil {
 		return err

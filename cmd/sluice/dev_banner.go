@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 )
 
 // devBanner is what to try next, ready to be copied into another terminal.
-func devBanner(c *crew.Crew, hasSale bool) string {
+func devBanner(c *programs.Stack, hasSale bool) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("")

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/term"
 
-	"sluice/cmd/sluice/crew"
-	"sluice/cmd/sluice/table"
+	"sluice/internal/programs"
+	"sluice/internal/table"
 )
 
 // devLog prints what several processes write, line by line, each with the name of its process.
@@ -48,7 +48,7 @@ func (l *devLog) paint(colour int, text string) string {
 }
 
 // hear prints a line of a member.
-func (l *devLog) hear(line crew.Line) {
+func (l *devLog) hear(line programs.Line) {
 	text := table.Printable(line.Text())
 	switch line.Level {
 	case "ERROR":
@@ -56,7 +56,7 @@ func (l *devLog) hear(line crew.Line) {
 	case "WARN":
 		text = l.paint(colourYellow, text)
 	}
-	l.line(line.Member, colourOf(line.Member), line.Time, line.Level, text)
+	l.line(line.Process, colourOf(line.Process), line.Time, line.Level, text)
 }
 
 // say prints a line of our own.

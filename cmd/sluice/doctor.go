@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/cmd/sluice/table"
 	"sluice/internal/config"
+	"sluice/internal/table"
 )
 
 type doctorCmd struct{}

@@ -10,13 +10,13 @@ import (
 	"os/signal"
 	"syscall"
 
-	"sluice/cmd/sluice/crew"
+	"sluice/internal/programs"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	if code, served := crew.Serve(args); served {
+	if code, served := programs.Serve(args); served {
 		return code
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

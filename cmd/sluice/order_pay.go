@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"sluice/cmd/sluice/table"
 	"sluice/internal/process"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 )

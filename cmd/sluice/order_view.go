@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
 )

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 )
 
 // printJSON prints one value, indented, for jq and for people.

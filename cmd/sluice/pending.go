@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"sluice/cmd/sluice/table"
 	"sluice/internal/process"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 

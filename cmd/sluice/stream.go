@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/cmd/sluice/table"
+	"sluice/internal/table"
 )
 
 type streamCmd struct{}

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"net/http"
 	"os"
-	"sync"
+	"slices"
+	"strings"
 	"time"
+
+	"sluice/internal/buyers"
 )
 
 // crowd is what is ordered, by how many, how fast.
@@ -24,86 +28,39 @@ const (
 	rushPart = 0.4
 	// slowPerSecond leaves minutes until the units are gone, and workers still get an order several times a second.
 	slowPerSecond = 30
+	// deadline bounds one request. The API answers within its own, shorter deadline.
+	deadline = 10 * time.Second
+	// patience bounds all attempts at one request together: a stack that is down for longer has failed the test.
+	patience    = 60 * time.Second
+	maxAttempts = 1000 // more than fit into it
 )
 
-// request is one buyer's wish. Sending it again with the same key must not change anything.
-type request struct{ buyer, key string }
-
-// plan lists the requests: every buyer once, in random order, mixed with buyers who come again. Half of those repeat
-// their request, the other half try for a second order.
-func (c crowd) plan() []request {
-	random := rand.New(rand.NewPCG(c.seed, 0)) // a crowd that can be repeated, not a secret
-	requests := make([]request, 0, c.requests)
-	for i := range c.requests {
-		buyer := i
-		key := "first"
-		if i >= c.buyers {
-			buyer = random.IntN(c.buyers)
-			if i%2 == 0 {
-				key = fmt.Sprintf("again-%d", i)
-			}
-		}
-		requests = append(requests, request{buyer: fmt.Sprintf("buyer-%d", buyer), key: key})
-	}
-	random.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
-	return requests
+// plan lists the requests: every buyer once, mixed with buyers who come again. Half of those repeat their request,
+// the other half try for a second order.
+func (c crowd) plan() []buyers.Request {
+	p := buyers.Planner{Sale: c.sale, Buyers: c.buyers, Random: rand.New(rand.NewPCG(c.seed, 0))}
+	return p.Rush(c.requests)
 }
 
 // order sends the whole plan at the crowd's pace and returns what was answered. It stops early when ctx ends or when a
 // request got no answer at all.
-func (c crowd) order(ctx context.Context) (*answers, error) {
+func (c crowd) order(ctx context.Context) (*buyers.History, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sender := &sender{
-		url:    c.api + "/v1/sales/" + c.sale + "/orders",
-		client: &http.Client{Timeout: answerTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: c.clients}},
+	client := buyers.NewClient(buyers.Options{APIs: []string{c.api}, Connections: c.clients, Deadline: deadline,
+		Attempts: maxAttempts})
+	defer client.Close()
+	gap := func(sent int, _ time.Duration) time.Duration {
+		return time.Duration(float64(time.Second) / c.rate(sent))
 	}
-	defer sender.client.CloseIdleConnections()
-
-	got := newAnswers()
-	queue := make(chan request)
-	var clients sync.WaitGroup
-	for range c.clients {
-		clients.Go(func() {
-			for r := range queue {
-				answer, retries, err := sender.send(ctx, r)
-				if err != nil {
-					cancel(err)
-					continue
-				}
-				got.add(r, answer, retries)
-			}
-		})
-	}
-	c.pace(ctx, queue)
-	close(queue)
-	clients.Wait()
-	return got, context.Cause(ctx)
-}
-
-// pace feeds the queue in small portions, so that the rate holds even where a timer is coarse.
-func (c crowd) pace(ctx context.Context, queue chan<- request) {
-	const portion = 10 * time.Millisecond
-	tick := time.NewTicker(portion)
-	defer tick.Stop()
-	plan, due, last := c.plan(), 0.0, time.Now()
-	for sent := 0; sent < len(plan); {
-		now := time.Now()
-		due += now.Sub(last).Seconds() * c.rate(sent)
-		last = now
-		for ; sent < len(plan) && float64(sent) < due; sent++ {
-			select {
-			case queue <- plan[sent]:
-			case <-ctx.Done():
-				return
-			}
+	buyers.Each(ctx, c.plan(), buyers.Pace{AtOnce: c.clients, Gap: gap}, func(r buyers.Request) {
+		patient, stop := context.WithTimeout(ctx, patience)
+		defer stop()
+		if o, attempts := client.Ask(patient, 0, r); o == buyers.NoAnswer {
+			cancel(fmt.Errorf("%s got no answer that settles it in %d attempts: %w", r.User(), attempts, patient.Err()))
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
+	return client.History, context.Cause(ctx)
 }
 
 // rate is how many requests per second are due when so many were sent.
@@ -115,4 +72,49 @@ func (c crowd) rate(sent int) float64 {
 		return float64(c.perSecond)
 	}
 	return min(slowPerSecond, float64(c.perSecond))
+}
+
+// maxFaults is how many broken answers are written in full; the rest only count.
+const maxFaults = 10
+
+// check compares the answers with the contract: one order per buyer, and the same one every time. It returns what
+// broke it.
+func check(h *buyers.History) error {
+	found := buyers.Prove(h, nil, buyers.Terms{Answered: true}).Findings
+	if len(found) == 0 {
+		return nil
+	}
+	var faults []error
+	for _, f := range found[:min(len(found), maxFaults)] {
+		faults = append(faults, errors.New(f.Text))
+	}
+	return fmt.Errorf("%d answers break the contract, such as:\n%w", len(found), errors.Join(faults...))
+}
+
+// write puts the ids of accepted orders into a file, sorted, one per line.
+func write(h *buyers.History, file string) error {
+	var text strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(h.Owners())) {
+		text.WriteString(id + "\n")
+	}
+	return os.WriteFile(file, []byte(text.String()), 0o600)
+}
+
+// summary is the counts, in the order of their names.
+func summary(h *buyers.History) string {
+	t := h.Tally()
+	var parts []string
+	for _, count := range []struct {
+		n    int
+		what string
+	}{
+		{t.Orders, buyers.Accepted.Code()}, {t.Outcomes[buyers.AlreadyOrdered],
+			buyers.AlreadyOrdered.Code()}, {t.Replays, "repeated"},
+		{t.Outcomes[buyers.SoldOut], buyers.SoldOut.Code()},
+	} {
+		if count.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count.n, count.what))
+		}
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d sent again", t.Repeated)), ", ")
 }

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"sluice/internal/buyers"
 )
 
-// shop is an API in small: it accepts up to its stock, one order per buyer, and can be told to misbehave.
+// shop is an API in small: it accepts up to its stock, one order per buyer, and can be made to misbehave.
 type shop struct {
 	stock    int
 	busy     int  // so many requests are refused first
@@ -48,7 +50,12 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func reply(w http.ResponseWriter, status int, code, orderID string) {
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"code": code, "order_id": orderID})
+	answer := map[string]any{"code": code, "order_id": orderID}
+	if status == http.StatusAccepted {
+		number := "1" + strings.Trim(orderID, "-adeginor") // the digits of the id
+		answer["status"], answer["order_number"], answer["quantity"] = "queued", number, 1
+	}
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 func open(t *testing.T, s *shop) crowd {
@@ -62,28 +69,25 @@ func open(t *testing.T, s *shop) crowd {
 func TestCrowdBuysTheStock(t *testing.T) {
 	t.Parallel()
 	s := &shop{stock: 25, busy: 3}
-	answers, err := open(t, s).order(t.Context())
+	history, err := open(t, s).order(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := answers.check(); err != nil {
+	if err := check(history); err != nil {
 		t.Error(err)
 	}
-	if got, want := answers.counts["accepted"], 25; got != want {
+	tally := history.Tally()
+	if got, want := tally.Orders, 25; got != want {
 		t.Errorf("accepted: got %d, want %d", got, want)
 	}
-	sum := 0
-	for _, n := range answers.counts {
-		sum += n
-	}
-	if got, want := sum, 100; got != want {
+	if got, want := tally.Requests-tally.Outcomes[buyers.NoAnswer], 100; got != want {
 		t.Errorf("answers counted: got %d, want %d", got, want)
 	}
-	if got, want := answers.retries, 3; got != want {
+	if got, want := tally.Repeated, 3; got != want {
 		t.Errorf("sent again: got %d, want %d", got, want)
 	}
 	file := filepath.Join(t.TempDir(), "accepted")
-	if err := answers.write(file); err != nil {
+	if err := write(history, file); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
@@ -97,11 +101,11 @@ func TestCrowdBuysTheStock(t *testing.T) {
 
 func TestCrowdNoticesASecondOrder(t *testing.T) {
 	t.Parallel()
-	answers, err := open(t, &shop{stock: 40, twice: true}).order(t.Context())
+	history, err := open(t, &shop{stock: 40, twice: true}).order(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := answers.check(); err == nil {
+	if err := check(history); err == nil {
 		t.Error("a buyer with two orders was not noticed")
 	}
 }
@@ -109,16 +113,16 @@ func TestCrowdNoticesASecondOrder(t *testing.T) {
 func TestPlanBringsEveryBuyer(t *testing.T) {
 	t.Parallel()
 	c := crowd{buyers: 50, requests: 200, seed: 7}
-	buyers, repeats, others := map[string]bool{}, 0, 0
+	seen, repeats, others := map[uint32]bool{}, 0, 0
 	for _, r := range c.plan() {
-		buyers[r.buyer] = true
-		if r.key == "first" {
+		seen[r.Buyer] = true
+		if r.Key == 0 {
 			repeats++
 		} else {
 			others++
 		}
 	}
-	if got, want := len(buyers), 50; got != want {
+	if got, want := len(seen), 50; got != want {
 		t.Errorf("buyers: got %d, want %d", got, want)
 	}
 	if repeats-50 != others {

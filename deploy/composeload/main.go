@@ -1,6 +1,6 @@
-// Composeload is the crowd of deploy/compose-test.sh: many buyers who order from a running API, some of them twice, some
-// with a retry of the same request. It writes the ids of all orders that were accepted to a file, and fails when an
-// answer breaks the contract.
+// Composeload is the crowd of deploy/compose-test.sh: many buyers who order from a running API, some of them twice,
+// some with a retry of the same request. It writes the ids of all orders that were accepted to a file, and fails when
+// an answer breaks the contract.
 package main
 
 import (
@@ -47,8 +47,8 @@ func run(ctx context.Context, args []string) error {
 	}
 
 	began := time.Now()
-	answers, err := c.order(ctx)
+	history, err := c.order(ctx)
 	fmt.Fprintf(os.Stdout, "%d requests of %d buyers in %.1f s (seed %d): %s\n",
-		c.requests, c.buyers, time.Since(began).Seconds(), c.seed, answers)
-	return errors.Join(err, answers.check(), answers.write(accepted))
+		c.requests, c.buyers, time.Since(began).Seconds(), c.seed, summary(history))
+	return errors.Join(err, check(history), write(history, accepted))
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/buyers"
+	"sluice/internal/table"
 	"sluice/pipeline"
 )
 
@@ -25,13 +27,13 @@ type Result struct {
 	PerSecond   float64               `json:"requests_per_second"`
 	Latency     Spread                `json:"latency_ms"` // from request to answer, as the clients saw it
 	PersistLag  Spread                `json:"persist_lag_ms"`
-	Accident    *Accident             `json:"accident"`
+	Kill        *WorkerKill           `json:"accident"`
 	Ends        Ends                  `json:"ends"`
 	Left        int                   `json:"left"`     // units that are for sale in the end
 	Payments    map[string]int        `json:"payments"` // answers to the payment provider, by outcome or code
 	Waiters     int                   `json:"waiters"`  // who joined the waitlist
 	Leavers     int                   `json:"leavers"`  // of them who left again
-	Checks      []Check               `json:"checks"`
+	Checks      []buyers.Check        `json:"checks"`
 	Audit       *pipeline.AuditReport `json:"-"`
 	Complaints  []string              `json:"complaints,omitempty"` // of the API and the workers
 	TookSeconds float64               `json:"took_seconds"`
@@ -44,99 +46,98 @@ type Spread struct {
 	Max float64 `json:"max"`
 }
 
-// Run plays the whole demo and tells it to out. The result is there whenever the sale was; an error says why the demo could
-// not go on. Everything that was started is gone when it returns.
+// Run does the whole demo and narrates it to out. The result is there whenever the sale was; an error says why the
+// demo could not go on. Everything that was started is gone when it returns.
 func Run(ctx context.Context, o Options, out io.Writer) (result *Result, err error) {
 	o = o.WithDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := newShow(o, out)
+	s := newSession(o, out)
 	defer func() {
 		err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
 	}()
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.play(ctx); err != nil {
+	if err := s.sell(ctx); err != nil {
 		return nil, err
 	}
 	return s.prove(ctx)
 }
 
-// play is everything up to the proof.
-func (s *show) play(ctx context.Context) error {
-	if err := s.announce(ctx); err != nil {
-		return err
+// sell is everything up to the proof.
+func (s *session) sell(ctx context.Context) error {
+	for _, phase := range []func(context.Context) error{s.announce, s.rush, s.awaitExpiry, s.end} {
+		if err := phase(ctx); err != nil {
+			return err
+		}
 	}
-	if err := s.rush(ctx); err != nil {
-		return err
-	}
-	if err := s.takeTurns(ctx); err != nil {
-		return err
-	}
-	return s.end(ctx)
+	return nil
 }
 
-// prove compares what buyers were told with what Postgres holds, and audits.
-func (s *show) prove(ctx context.Context) (*Result, error) {
-	s.voice.chapterf("The proof: what %s buyers and the payment provider were told, against what Postgres and Redis hold", number(s.opts.Buyers))
-	held, err := s.read(ctx)
+// prove compares what buyers were answered with what Postgres and Redis have, and audits.
+func (s *session) prove(ctx context.Context) (*Result, error) {
+	s.narrator.chapterf("The proof: what %s buyers and the payment provider were told, against what Postgres and Redis hold", number(s.opts.Buyers))
+	reading, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	stores, err := buyers.Reader{Postgres: s.ledger.pool, Redis: s.redis, Sales: []string{saleID}}.Read(reading)
 	if err != nil {
 		return nil, fmt.Errorf("read the orders and payments: %w", err)
 	}
-	ends, err := s.look.takings(ctx)
+	ends, err := s.ledger.ends(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("count the orders: %w", err)
 	}
-	checks := append(compare(s.history, held, s.opts.Stock), s.accident.rescued())
+	proof := buyers.Prove(s.history, stores,
+		buyers.Terms{Answered: true, Stock: s.opts.Stock, Price: unitPrice, Currency: currency})
 	left, err := s.nothingLeft(ctx)
 	if err != nil {
 		return nil, err
 	}
-	checks = append(checks, left)
 	audit, err := pipeline.NewAuditor(s.redis, pipeline.DefaultKeys, s.store).Audit(ctx, s.sale)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	r := s.result(held.rows, checks, audit)
-	r.Ends, r.Left = ends, held.left
+	tally := s.history.Tally()
+	r := &Result{
+		Seed: s.opts.Seed, Stock: s.opts.Stock, Buyers: s.opts.Buyers, Requests: tally.Requests, Repeated: tally.Repeated,
+		Abandoned: tally.Abandoned, Answers: map[string]int{}, Replays: tally.Replays,
+		PerSecond: float64(len(s.plan.rush)) / s.rushTook.Seconds(), Latency: spread(s.history.Latencies()),
+		PersistLag: spread(s.lags(stores.Orders)), Kill: s.killed, Ends: ends, Left: stores.Stock(saleID),
+		Payments: s.history.Payments(), Checks: append(proof.Checks(), s.killed.takenOver(), left), Audit: audit,
+		TookSeconds: time.Since(s.narrator.began).Seconds(),
+	}
+	r.Waiters, r.Leavers = s.history.Waitlist()
+	for outcome, n := range tally.Outcomes {
+		if o := buyers.Outcome(outcome); n > 0 && o.Definite() {
+			r.Answers[o.Code()] = n
+		}
+	}
+	for _, line := range s.warnings.Lines("") {
+		r.Complaints = append(r.Complaints, table.Printable(line))
+	}
+	r.OK = audit.Clean() && !slices.ContainsFunc(r.Checks, func(c buyers.Check) bool { return !c.OK })
 	return r, nil
 }
 
-func (s *show) nothingLeft(ctx context.Context) (Check, error) {
+// readLimit bounds the reading of the stores: a million rows take seconds.
+const readLimit = time.Minute
+
+func (s *session) nothingLeft(ctx context.Context) (buyers.Check, error) {
 	length, pending, err := s.queue(ctx)
-	return Check{
+	return buyers.Check{
 		Name: "nothing is left in the stream", OK: length == 0 && pending == 0,
 		Detail: fmt.Sprintf("%d events, %d pending", length, pending),
 	}, err
 }
 
-func (s *show) result(rows []row, checks []Check, audit *pipeline.AuditReport) *Result {
-	h := s.history
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := &Result{
-		Seed: s.opts.Seed, Stock: s.opts.Stock, Buyers: s.opts.Buyers, Requests: h.asked, Repeated: h.repeated,
-		Abandoned: h.abandoned, Answers: h.codes, Replays: h.replays,
-		PerSecond: float64(len(s.plan.rush)) / s.rushTook.Seconds(), Latency: spread(h.latencies),
-		PersistLag: spread(s.lags(rows)), Accident: s.accident,
-		Payments: h.payments, Waiters: h.waiters, Leavers: h.leavers, Checks: checks, Audit: audit,
-		TookSeconds: time.Since(s.voice.began).Seconds(),
-	}
-	r.OK = audit.Clean() && !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.Complaints = s.serious
-	return r
-}
-
-// lags are the times from accept to row, without those of the orders that a dead worker held: their time is told apart.
-func (s *show) lags(rows []row) []time.Duration {
+// lags are the times from accept to row, without those of the orders of the dead worker: their time is reported apart.
+func (s *session) lags(orders []buyers.Order) []time.Duration {
 	var lags []time.Duration
-	for i := range rows {
-		if s.accident == nil || !slices.Contains(s.accident.orderIDs, rows[i].ID) {
-			lags = append(lags, rows[i].PersistedAt.Sub(rows[i].AcceptedAt))
+	for i := range orders {
+		if s.killed == nil || !slices.Contains(s.killed.orders, orders[i].ID) {
+			lags = append(lags, orders[i].PersistedAt.Sub(orders[i].AcceptedAt))
 		}
 	}
 	return lags
@@ -146,10 +147,10 @@ func spread(times []time.Duration) Spread {
 	if len(times) == 0 {
 		return Spread{}
 	}
-	sorted := slices.Sorted(slices.Values(times))
+	slices.Sort(times)
 	at := func(share float64) float64 {
-		i := min(len(sorted)-1, int(share*float64(len(sorted))))
-		return float64(sorted[i].Microseconds()) / 1000
+		i := min(len(times)-1, int(share*float64(len(times))))
+		return float64(times[i].Microseconds()) / 1000
 	}
 	return Spread{P50: at(0.50), P99: at(0.99), Max: at(1)}
 }

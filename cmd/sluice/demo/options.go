@@ -12,11 +12,11 @@ import (
 const (
 	minRequests = 200
 	maxRequests = 1_000_000 // some minutes at the highest rate, and 100 MB of memory for what buyers remember
-	minStock    = 10        // with fewer there is hardly a moment in which a worker holds orders
+	minStock    = 10        // with fewer there is hardly a moment in which orders are in flight at a worker
 	minRate     = 100       // requests per second
 	maxRate     = 50_000    // more than one machine sends
-	// paySlack is the time to pay that is left after the rush, on a machine that keeps up with it, and payPerUnit what each
-	// unit adds to it: for those who join the waitlist, and for the payments.
+	// paySlack is the time to pay that is left after the rush, on a machine that keeps up with it, and payPerUnit
+	// what each unit adds to it: for those who join the waitlist, and for the payments.
 	paySlack     = 5 * time.Second
 	payPerUnit   = 2 * time.Millisecond
 	maxPayWithin = 24 * time.Hour
@@ -30,8 +30,8 @@ type Options struct {
 	Buyers   int // default two fifths of Requests
 	Stock    int // units, one per buyer; default 1,000, at most Buyers, so that it sells out
 	Rate     int // requests per second at most; default 4,000
-	// PayWithin is how long buyers have to pay. The rush must be over by then. Default: as long as the rush should take, and
-	// some seconds besides (paySlack).
+	// PayWithin is how long buyers have to pay. The rush must be over by then. Default: as long as the rush should
+	// take, and some seconds besides (paySlack).
 	PayWithin time.Duration
 	Seed      uint64 // of everything random; default: a new one each time
 }
@@ -54,7 +54,8 @@ func (o Options) WithDefaults() Options {
 		o.Seed = newSeed()
 	}
 	if o.PayWithin == 0 && o.Requests > 0 && o.Rate > 0 {
-		o.PayWithin = (newPace(o.Requests, o.Rate).takes(o.Requests) + paySlack + time.Duration(o.Stock)*payPerUnit).Round(time.Second)
+		o.PayWithin = (newPace(o.Requests,
+			o.Rate).takes(o.Requests) + paySlack + time.Duration(o.Stock)*payPerUnit).Round(time.Second)
 	}
 	return o
 }
@@ -70,14 +71,17 @@ func newSeed() uint64 {
 func (o Options) Validate() error {
 	switch {
 	case o.Requests < minRequests || o.Requests > maxRequests:
-		return pipeline.Errorf(pipeline.KindInvalid, "--requests %d: use %d to %d", o.Requests, minRequests, maxRequests)
+		return pipeline.Errorf(pipeline.KindInvalid, "--requests %d: use %d to %d", o.Requests, minRequests,
+			maxRequests)
 	case o.Stock < minStock:
 		return pipeline.Errorf(pipeline.KindInvalid, "--stock %d: use %d or more", o.Stock, minStock)
 	case o.Buyers < o.Stock || o.Buyers > o.Requests/requestsPerBuyer:
-		return pipeline.Errorf(pipeline.KindInvalid, "--buyers %d: use at least the stock, %d, so that it sells out, and at most half of the requests, %d",
+		return pipeline.Errorf(pipeline.KindInvalid,
+			"--buyers %d: use at least the stock, %d, so that it sells out, and at most half of the requests, %d",
 			o.Buyers, o.Stock, o.Requests/requestsPerBuyer)
 	case o.Rate < minRate || o.Rate > maxRate:
-		return pipeline.Errorf(pipeline.KindInvalid, "--rate %d: use %d to %d requests per second", o.Rate, minRate, maxRate)
+		return pipeline.Errorf(pipeline.KindInvalid, "--rate %d: use %d to %d requests per second", o.Rate, minRate,
+			maxRate)
 	case o.PayWithin < time.Second || o.PayWithin > maxPayWithin:
 		return pipeline.Errorf(pipeline.KindInvalid, "--pay-within %s: use 1s to %s", o.PayWithin, maxPayWithin)
 	}

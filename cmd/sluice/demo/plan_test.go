@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"sluice/internal/buyers"
 )
 
 // randomOptions are valid ones of any size.
@@ -32,9 +34,9 @@ func TestPlanIsWhole(t *testing.T) {
 		if !reflect.DeepEqual(p, newPlan(o)) {
 			t.Fatalf("%+v: the same options gave another plan", o)
 		}
-		asked := map[int]bool{}
+		asked := map[uint32]bool{}
 		for _, a := range p.rush {
-			asked[a.buyer] = true
+			asked[a.Buyer] = true
 		}
 		if len(asked) != o.Buyers {
 			t.Fatalf("%+v: %d buyers ask in the rush, want all %d", o, len(asked), o.Buyers)
@@ -46,13 +48,16 @@ func TestPlanIsWhole(t *testing.T) {
 }
 
 // givenUpForGood finds an abandoned request that its client does not repeat later.
-func givenUpForGood(p plan) *ask {
-	type question struct{ buyer, key int }
+func givenUpForGood(p plan) *buyers.Request {
+	type question struct {
+		buyer uint32
+		key   int16
+	}
 	later := map[question]bool{}
 	for i := len(p.rush) - 1; i >= 0; i-- {
 		a := p.rush[i]
-		switch q := (question{a.buyer, a.key}); {
-		case !a.abandon:
+		switch q := (question{a.Buyer, a.Key}); {
+		case !a.Abandon:
 			later[q] = true
 		case !later[q]:
 			return &a
@@ -66,17 +71,17 @@ func TestPlanHasEveryKindOfBuyer(t *testing.T) {
 	t.Parallel()
 	p := newPlan(Options{Seed: 1}.WithDefaults())
 	var abandoned, sameKey, otherKey int
-	seen := map[int]bool{}
+	seen := map[uint32]bool{}
 	for _, a := range p.rush {
 		switch {
-		case a.abandon:
+		case a.Abandon:
 			abandoned++
-		case a.key > 0:
+		case a.Key > 0:
 			otherKey++
-		case seen[a.buyer]:
+		case seen[a.Buyer]:
 			sameKey++
 		}
-		seen[a.buyer] = true
+		seen[a.Buyer] = true
 	}
 	if abandoned < 500 || sameKey < 3000 || otherKey < 3000 || len(p.early) != 200 || len(p.late) != 400 {
 		t.Errorf("got %d abandoned, %d with the same key, %d with another, %d early, %d late: too few of some",
@@ -91,13 +96,13 @@ func TestPace(t *testing.T) {
 		least, most    time.Duration
 	}{
 		{20_000, 4000, 5 * time.Second, 7 * time.Second},
-		{2000, 4000, 4 * time.Second, 6 * time.Second}, // small, and still long enough for an accident
+		{2000, 4000, 4 * time.Second, 6 * time.Second}, // small, and still long enough for a kill
 		{100_000, 50_000, 4 * time.Second, 6 * time.Second},
 	} {
 		p := newPace(test.requests, test.rate)
 		var at time.Duration
 		for range test.requests {
-			at += p.gap(at)
+			at += p.gap(0, at)
 		}
 		if at < test.least || at > test.most {
 			t.Errorf("%d requests at %d/s take %s, want %s to %s", test.requests, test.rate, at, test.least, test.most)

@@ -1,0 +1,218 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/db"
+	"sluice/internal/config"
+	"sluice/internal/faultnet"
+	"sluice/internal/localservers"
+	"sluice/internal/programs"
+)
+
+const (
+	observer    = "observer" // our own connection to the servers: never faulted, but led along when Redis moves
+	startLimit  = 2 * time.Minute
+	keptLines   = 200 // last warnings of the processes, shown when something is wrong
+	queryLimit  = 30 * time.Second
+	workerBatch = 200 // orders: small, so that faults meet many batches
+)
+
+// system is everything that runs: servers, proxies, processes.
+type system struct {
+	servers   *localservers.Servers
+	processes []*process
+	links     map[string]*faultnet.Proxy // by name: api-1>redis, buyers>api-1, …
+	rdb       *redis.Client              // ours
+	pool      *pgxpool.Pool              // ours
+	warnings  programs.Warnings
+
+	running sync.WaitGroup
+	stop    context.CancelFunc
+
+	mu       sync.Mutex // protects the rest
+	redis    *localservers.Redis
+	failures []error // of processes that could not be started again
+}
+
+// openSystem starts the servers. The processes start later: the sales are made before.
+func openSystem(ctx context.Context) (*system, error) {
+	s := &system{links: map[string]*faultnet.Proxy{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// open makes our own connections as well. The one to Redis goes through a proxy, which a failover leads elsewhere.
+func (s *system) open(ctx context.Context) error {
+	var err error
+	if s.servers, err = localservers.Start(ctx); err != nil {
+		return err
+	}
+	s.redis = s.servers.Redis
+	if err := db.Migrate(ctx, s.servers.Postgres.URL()); err != nil {
+		return err
+	}
+	url, err := s.listen(observer+">redis", s.servers.Redis.URL())
+	if err != nil {
+		return err
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	options.ReadTimeout = queryLimit
+	s.rdb = redis.NewClient(options)
+	s.pool, err = pgxpool.New(ctx, s.servers.Postgres.URL())
+	return err
+}
+
+// startProcesses returns when each is ready.
+func (s *system) startProcesses(ctx context.Context) error {
+	for i := range apiCount + workerCount {
+		program, n := config.API, i
+		if i >= apiCount {
+			program, n = config.Worker, i-apiCount
+		}
+		if err := s.add(processName(string(program), n), program); err != nil {
+			return err
+		}
+	}
+	var running context.Context
+	running, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	for _, p := range s.processes {
+		s.running.Go(func() {
+			if err := p.keepRunning(running); err != nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.failures = append(s.failures, err)
+			}
+		})
+	}
+	for _, p := range s.processes {
+		if _, err := p.running(ctx); err != nil {
+			return errors.Join(err, errors.New(strings.Join(append(s.crashed(), s.lines()...), "\n")))
+		}
+	}
+	return nil
+}
+
+func (s *system) listen(name, serverURL string) (url string, err error) {
+	proxy, err := faultnet.Listen(serverURL)
+	if err != nil {
+		return "", err
+	}
+	s.links[name] = proxy
+	return proxy.URL(), nil
+}
+
+// add makes a process with its proxies. It does not run yet.
+func (s *system) add(name string, program config.Program) error {
+	redisURL, err := s.listen(name+">redis", s.servers.Redis.URL())
+	if err != nil {
+		return err
+	}
+	databaseURL, err := s.listen(name+">postgres", s.servers.Postgres.URL())
+	if err != nil {
+		return err
+	}
+	environ := append(programs.Environ(),
+		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY=fsync", "AUTH_MODE=dev", "LOG_FORMAT=json",
+		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
+		"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String())
+	p := &process{
+		name: name, servers: s.servers, ready: make(chan struct{}),
+		program: programs.Program{Name: name, Args: []string{string(program)}, Environ: environ,
+			OnLine: s.warnings.Add},
+	}
+	if program == config.API {
+		// the address is known when it is ready
+		if _, err := s.listen("buyers>"+name, "http://127.0.0.1:1"); err != nil {
+			return err
+		}
+		p.front = s.links["buyers>"+name]
+	}
+	s.processes = append(s.processes, p)
+	return nil
+}
+
+// fronts are the addresses at which buyers reach the APIs.
+func (s *system) fronts() []string {
+	var urls []string
+	for i := range apiCount {
+		urls = append(urls, s.links["buyers>"+processName("api", i)].URL())
+	}
+	return urls
+}
+
+func (s *system) process(name string) *process {
+	for _, p := range s.processes {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// lines are the last warnings of the processes.
+func (s *system) lines() []string { return s.warnings.Lines("15:04:05.000 ") }
+
+// crashed lists the processes that ended by themselves, and what could not be started again.
+func (s *system) crashed() []string {
+	var list []string
+	for _, p := range s.processes {
+		p.locked(func() { list = append(list, p.crashes...) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, err := range s.failures {
+		list = append(list, err.Error())
+	}
+	return list
+}
+
+// heal ends whatever is still wrong with the network.
+func (s *system) heal() {
+	for _, link := range s.links {
+		link.Heal()
+		link.Thaw()
+		link.Slow(0)
+		link.KeepReplies()
+	}
+}
+
+// stopProcesses ends all processes, in an orderly way, and waits for them.
+func (s *system) stopProcesses() {
+	s.stop()
+	s.running.Wait()
+}
+
+// close ends everything. It may be called twice.
+func (s *system) close() error {
+	s.stopProcesses()
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	var errs []error
+	if s.rdb != nil {
+		if err := s.rdb.Close(); !errors.Is(err, redis.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	for _, link := range s.links {
+		errs = append(errs, link.Close())
+	}
+	if s.servers != nil {
+		errs = append(errs, s.servers.Close())
+	}
+	return errors.Join(errs...)
+}
