@@ -78,8 +78,8 @@ func (g *gateBench) buyer(ctx context.Context, i uint64) func() error {
 		}
 		next += uint64(g.testbed.opts.Clients)
 		decision, err := g.admission.Admit(ctx, g.testbed.sale, request)
-		if err == nil && decision.Code != lua.AdmitAccepted {
-			err = fmt.Errorf("%s instead of %s", decision.Code, lua.AdmitAccepted)
+		if err == nil && decision.Result != pipeline.AdmissionAccepted {
+			err = fmt.Errorf("%s instead of %s", decision.Result, pipeline.AdmissionAccepted)
 		}
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sluice/httpapi"
-	"sluice/lua"
+	"sluice/internal/process"
 	"sluice/pipeline"
 )
 
@@ -28,23 +28,21 @@ func newAPI(ctx context.Context, s *testbed) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	admission := pipeline.NewAdmission(s.rdb, keys,
-		pipeline.AdmissionOptions{Durability: features.Durability(), StreamMaxLag: maxEvents},
-		pipeline.NewMetrics(nil), s.log)
-	lookup := pipeline.NewLookup(s.rdb, keys, s.store)
+	admission := pipeline.NewAdmission(s.rdb, keys, pipeline.AdmissionOptions{Durability: features.Durability(), StreamMaxLag: maxEvents},
+		nil, s.log)
+	parts := process.NewParts(s.rdb, s.store, partitions, s.log)
+	parts.Keys = keys
 	handler := func(admitter httpapi.Admitter) http.Handler {
 		return httpapi.New(httpapi.Deps{
 			Admission: admitter,
 			Sales:     s.sales,
-			Stock:     pipeline.NewStockReader(s.rdb, keys),
-			Orders:    lookup,
-			Cancel: pipeline.NewCanceller(lookup, s.store, pipeline.NewNews(s.rdb, keys, s.log),
-				pipeline.NewMetrics(nil)),
-			// nobody waits, so it need not run
-			Push:     pipeline.NewHub(s.rdb, keys, partitions, s.store, pipeline.HubOptions{}, nil, s.log),
-			Waitlist: pipeline.NewWaitlist(s.rdb, keys, s.store, lookup, pipeline.NewMetrics(nil), s.log),
-			Auth:     httpapi.DevAuth{},
-			Log:      s.log,
+			Stock:     parts.Stock(),
+			Orders:    parts.Lookup(),
+			Cancel:    parts.Canceller(),
+			Push:      pipeline.NewHub(pipeline.HubConfig{Redis: s.rdb, Keys: keys, Partitions: partitions, Orders: s.store, Log: s.log}), // nobody waits, so it need not run
+			Waitlist:  parts.Waitlist(),
+			Auth:      httpapi.DevAuth{},
+			Log:       s.log,
 		})
 	}
 	return &api{admission: admission, full: handler(admission), quick: handler(newQuick())}, nil
@@ -57,7 +55,7 @@ type quick struct{ decision pipeline.Decision }
 
 func newQuick() quick {
 	return quick{pipeline.Decision{
-		Code: lua.AdmitAccepted,
+		Result: pipeline.AdmissionAccepted,
 		Receipt: pipeline.Receipt{
 			SaleID: saleID, OrderID: "01936f2e-8a4b-7c3d-9e5f-0123456789ab", Number: 1 << 60, Quantity: 1,
 			Durability: pipeline.DurabilityMemory, AcceptedAt: time.Now(),

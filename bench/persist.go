@@ -146,9 +146,10 @@ func (h *workload) worker(lanes int) candidate {
 func (h *workload) work(ctx context.Context, lanes int) (Work, error) {
 	count := &countingStore{OrderStore: h.testbed.store, done: make(chan struct{})}
 	count.left.Store(int64(len(h.now)))
-	worker, err := pipeline.NewWorker(h.testbed.rdb, h.reader, keys, count,
-		pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.testbed.opts.Batch, Concurrency: lanes},
-		pipeline.NewMetrics(nil), h.testbed.log)
+	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+		Redis: h.testbed.rdb, Reader: h.reader, Keys: keys, Store: count, Log: h.testbed.log,
+		Options: pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.testbed.opts.Batch, Concurrency: lanes},
+	})
 	if err != nil {
 		return Work{}, err
 	}

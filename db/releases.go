@@ -20,7 +20,7 @@ func scanRelease(row pgx.CollectableRow) (pipeline.Release, error) {
 // UnappliedReleases returns up to limit releases that Redis is not known to have, starting after a group, group by
 // group, oldest first within each. It relies on releases_unapplied_idx.
 func (s *Store) UnappliedReleases(
-	ctx context.Context, after pipeline.ReleaseGroup, limit int,
+	ctx context.Context, after pipeline.SalePartition, limit int,
 ) ([]pipeline.Release, error) {
 	return queryAll(ctx, s, "unapplied releases", scanRelease, `
 		select `+releaseColumns+` from releases

@@ -30,18 +30,17 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 	t.Cleanup(func() { must(t, proxy.Close()) })
 	public := newRig(t, rigOptions{databaseURL: proxy.URL()})
 	log := slog.New(slog.NewJSONHandler(public.logs, nil))
-	releaser := pipeline.NewReleaser(public.rdb, public.keys, public.store, pipeline.NewMetrics(nil), log)
 	r := *public
 	r.contract = c
 	if r.contract == nil {
 		r.contract = loadDocument(t, httpapi.AdminContract)
 	}
-	auditor, metrics := pipeline.NewAuditor(r.rdb, r.keys, r.store), pipeline.NewMetrics(nil)
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 1, metrics, log)
+	parts := r.parts()
+	parts.Partitions, parts.Log = 1, log
 	r.serve(httpapi.NewAdmin(httpapi.AdminDeps{
-		Store: r.store, Replayer: pipeline.NewReplayer(r.rdb, r.keys, r.store, releaser, log),
-		Publisher: r.publisher, Stock: pipeline.NewStockReader(r.rdb, r.keys), Auditor: auditor,
-		Repairer:  pipeline.NewRepairer(r.store, auditor, verifier, metrics, log),
+		Store: r.store, Replayer: parts.Replayer(),
+		Publisher: r.publisher, Stock: parts.Stock(), Auditor: parts.Auditor(),
+		Repairer:  parts.Repairer(),
 		Endpoints: webhook.NewEndpointService(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
 	}))
 	return &adminRig{&r, public, proxy}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sluice/httpapi"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -41,8 +40,8 @@ func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) WriteHeader(status int)      { s.status = status }
 func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 
-func benchmarkPost(b *testing.B, code lua.AdmitCode, body string, status int) {
-	base := &baseline{sale: newSale("drop-1", 1), decision: pipeline.Decision{Code: code, Receipt: pipeline.Receipt{
+func benchmarkPost(b *testing.B, code pipeline.AdmissionResult, body string, status int) {
+	base := &baseline{sale: newSale("drop-1", 1), decision: pipeline.Decision{Result: code, Receipt: pipeline.Receipt{
 		SaleID: "drop-1", OrderID: "01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", Number: 120376482918403, Quantity: 1,
 		Durability: pipeline.DurabilityFsync, AcceptedAt: time.Now(),
 	}}}
@@ -71,13 +70,13 @@ func benchmarkPost(b *testing.B, code lua.AdmitCode, body string, status int) {
 }
 
 func BenchmarkPostAccepted(b *testing.B) {
-	benchmarkPost(b, lua.AdmitAccepted, `{"quantity":1}`, http.StatusAccepted)
+	benchmarkPost(b, pipeline.AdmissionAccepted, `{"quantity":1}`, http.StatusAccepted)
 }
 
 func BenchmarkPostSoldOut(b *testing.B) {
-	benchmarkPost(b, lua.AdmitSoldOut, `{"quantity":1}`, http.StatusConflict)
+	benchmarkPost(b, pipeline.AdmissionSoldOut, `{"quantity":1}`, http.StatusConflict)
 }
 
 func BenchmarkPostMalformed(b *testing.B) {
-	benchmarkPost(b, lua.AdmitAccepted, `{"quantity":0}`, http.StatusBadRequest)
+	benchmarkPost(b, pipeline.AdmissionAccepted, `{"quantity":0}`, http.StatusBadRequest)
 }

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"sluice/pipeline"
 )
 
 // cancel asks to cancel the order at a path.
@@ -67,7 +65,7 @@ func TestCancelledUnitsAreOnSaleAgain(t *testing.T) {
 // release gives back what is due, as a worker does.
 func (r *rig) release() {
 	r.t.Helper()
-	releaser := pipeline.NewReleaser(r.rdb, r.keys, r.store, pipeline.NewMetrics(nil), r.log())
+	releaser := r.parts().Releaser()
 	if err := releaser.Apply(r.t.Context()); err != nil {
 		r.t.Fatalf("release: %v", err)
 	}

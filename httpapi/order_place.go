@@ -8,7 +8,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/internal/view"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -38,7 +37,7 @@ func (a *api) admit(c echo.Context) (pipeline.Receipt, error) {
 	if err != nil {
 		return pipeline.Receipt{}, err
 	}
-	if decision.Code == lua.AdmitAccepted || decision.Code == lua.AdmitReplayed {
+	if decision.Result == pipeline.AdmissionAccepted || decision.Result == pipeline.AdmissionReplayed {
 		return decision.Receipt, nil
 	}
 	return pipeline.Receipt{}, rejection(sale, &decision)
@@ -59,27 +58,27 @@ func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
 
 // rejection turns every result that is not an accept into its problem.
 func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
-	switch d.Code {
-	case lua.AdmitAlreadyOrdered:
+	switch d.Result {
+	case pipeline.AdmissionAlreadyOrdered:
 		return alreadyOrdered(liveOrder, d.Receipt.SaleID, d.Receipt.OrderID)
-	case lua.AdmitKeyReused:
+	case pipeline.AdmissionKeyReused:
 		return keyReused("this Idempotency-Key belongs to an order with another quantity", d.Receipt.OrderID)
-	case lua.AdmitSoldOut:
+	case pipeline.AdmissionSoldOut:
 		p := newProblem(codeSoldOut, "not enough units are left")
 		p.Waitlist = sale.Waitlist > 0
 		return p
-	case lua.AdmitNotOpen:
+	case pipeline.AdmissionNotOpen:
 		return saleNotOpen(d.OpensAt)
-	case lua.AdmitClosed:
+	case pipeline.AdmissionClosed:
 		return newProblem(codeSaleClosed, "the sale is over")
-	case lua.AdmitPaused:
+	case pipeline.AdmissionPaused:
 		return newProblem(codeSalePaused, "the sale is paused")
-	case lua.AdmitBacklogFull:
+	case pipeline.AdmissionBacklogFull:
 		return newProblem(codeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
-	case lua.AdmitOverLimit:
+	case pipeline.AdmissionOverLimit:
 		return overLimit(d.MaxQuantity, "")
 	default:
-		return fmt.Errorf("admission returned %q, which has no answer in HTTP", d.Code)
+		return fmt.Errorf("admission returned %q, which has no answer in HTTP", d.Result)
 	}
 }
 

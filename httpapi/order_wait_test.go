@@ -43,7 +43,7 @@ func (r *rig) notify(s *pipeline.Sale, paths ...string) {
 	for _, path := range paths {
 		changed = append(changed, pipeline.Changed{Partition: s.Partitions[0], SaleID: s.ID, OrderID: path[strings.LastIndex(path, "/")+1:]})
 	}
-	pipeline.NewNews(r.rdb, r.keys, r.log()).Tell(r.t.Context(), changed)
+	r.parts().Notifier().Publish(r.t.Context(), changed)
 }
 
 // reject makes the orders that are stored from now on rejected ones.
@@ -120,7 +120,7 @@ func TestWaitInVain(t *testing.T) {
 // TestWaitWithoutRoom: where too many wait already the order is accepted all the same, without waiting.
 func TestWaitWithoutRoom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{push: pipeline.HubOptions{Limit: 1}})
+	r := newRig(t, rigOptions{push: pipeline.HubConfig{Limit: 1}})
 	sale := r.create(newSale("drop-1", 10))
 	got := r.asked(order("drop-1", "ann", "").wait("30"))
 	r.watching(1)

@@ -21,9 +21,11 @@ import (
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-func (r *rig) newPayments() *pipeline.Cashier {
+func (r *rig) newPayments() *pipeline.PaymentService {
 	r.metrics = prometheus.NewRegistry()
-	return pipeline.NewCashier(r.rdb, r.keys, r.store, r.store, pipeline.NewNews(r.rdb, r.keys, r.log()), pipeline.NewMetrics(r.metrics), r.log())
+	parts := r.parts()
+	parts.Metrics.Payment = pipeline.NewPaymentMetrics(r.metrics)
+	return parts.Payments()
 }
 
 // delivery is a message of the payment provider, signed now.

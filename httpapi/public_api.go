@@ -38,8 +38,8 @@ type Deps struct {
 	Auth      authenticator
 	Log       *slog.Logger
 
-	Payments       *pipeline.Cashier // required where there are secrets
-	WebhookSecrets []string          // that webhooks of payments are signed with; none: webhooks are refused
+	Payments       *pipeline.PaymentService // required where there are secrets
+	WebhookSecrets []string                 // that webhooks of payments are signed with; none: webhooks are refused
 
 	Ready   []Check               // what /readyz asks
 	Version Version               // what /version answers

@@ -17,6 +17,7 @@ import (
 
 	"sluice/db"
 	"sluice/httpapi"
+	"sluice/internal/process"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
@@ -45,7 +46,7 @@ type rig struct {
 	logs      *lockedBuffer
 	pushes    *prometheus.Registry // the hub's
 	endPush   func()               // ends the hub, as a server that stops does
-	payments  *pipeline.Cashier
+	payments  *pipeline.PaymentService
 	metrics   *prometheus.Registry // of the payments
 }
 
@@ -54,7 +55,7 @@ type rigOptions struct {
 	databaseURL string // empty: a fresh database on the shared server
 	admission   pipeline.AdmissionOptions
 	contract    *contract // empty: one of its own
-	push        pipeline.HubOptions
+	push        pipeline.HubConfig
 	deps        func(*httpapi.Deps)
 }
 
@@ -75,7 +76,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if o.admission.RequestTimeout == 0 {
 		o.admission.RequestTimeout = patience
 	}
-	admission := pipeline.NewAdmission(r.rdb, r.keys, o.admission, pipeline.NewMetrics(nil), log)
+	admission := pipeline.NewAdmission(r.rdb, r.keys, o.admission, nil, log)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 		defer cancel()
@@ -84,15 +85,14 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		}
 	})
 	r.verify(admission)
-	lookup := pipeline.NewLookup(r.rdb, r.keys, r.store)
+	parts := r.parts()
 	r.payments = r.newPayments()
 	deps := httpapi.Deps{
 		Payments: r.payments, WebhookSecrets: []string{webhookSecret},
 
-		Admission: admission, Sales: r.sales, Stock: pipeline.NewStockReader(r.rdb, r.keys),
-		Orders: lookup, Cancel: pipeline.NewCanceller(lookup, r.store, pipeline.NewNews(r.rdb, r.keys, log), pipeline.NewMetrics(nil)),
-		Waitlist: pipeline.NewWaitlist(r.rdb, r.keys, r.store, lookup, pipeline.NewMetrics(nil), log),
-		Push:     r.push(o.push), Auth: devAuth{}, Log: log, Metrics: r.registry,
+		Admission: admission, Sales: r.sales, Stock: parts.Stock(),
+		Orders: parts.Lookup(), Cancel: parts.Canceller(), Waitlist: parts.Waitlist(),
+		Push: r.push(o.push), Auth: devAuth{}, Log: log, Metrics: r.registry,
 		Ready: []httpapi.Check{
 			{Name: "redis", Run: func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }},
 			{Name: "postgres", Run: r.store.Ping},
@@ -112,9 +112,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 }
 
 // push runs a hub until the test ends, as an api does.
-func (r *rig) push(o pipeline.HubOptions) *pipeline.Hub {
+func (r *rig) push(c pipeline.HubConfig) *pipeline.Hub {
 	r.pushes = prometheus.NewRegistry()
-	hub := pipeline.NewHub(r.rdb, r.keys, 4, r.store, o, r.pushes, r.log())
+	c.Redis, c.Keys, c.Partitions, c.Orders, c.Registerer, c.Log = r.rdb, r.keys, 4, r.store, r.pushes, r.log()
+	hub := pipeline.NewHub(c)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -131,8 +132,11 @@ func (r *rig) push(o pipeline.HubOptions) *pipeline.Hub {
 
 // verify runs a verifier until the test ends, as an api does.
 func (r *rig) verify(admission *pipeline.Admission) {
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, 4, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler),
-		admission.Witness(r.store))
+	parts := r.parts()
+	parts.Log = slog.New(slog.DiscardHandler)
+	config := parts.VerifierConfig()
+	config.Resubmit = parts.Resubmitter().Recent(admission.RecentAccepts)
+	verifier := pipeline.NewVerifier(config)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -143,6 +147,13 @@ func (r *rig) verify(admission *pipeline.Admission) {
 		stop()
 		<-done
 	})
+}
+
+// parts are those of the pipeline over the rig's stores.
+func (r *rig) parts() *process.Parts {
+	parts := process.NewParts(r.rdb, r.store, 4, r.log())
+	parts.Keys = r.keys
+	return parts
 }
 
 func (r *rig) connect(o rigOptions) {

@@ -8,7 +8,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/internal/view"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -48,7 +47,7 @@ func (a *api) joinWaitlist(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.Code != lua.JoinJoined {
+	if d.Result != pipeline.WaitJoined {
 		return notJoined(sale, &d)
 	}
 	h := c.Response().Header()
@@ -60,29 +59,29 @@ func waitlistPath(saleID string) string { return "/v1/sales/" + saleID + "/waitl
 
 // notJoined turns every result that does not let the buyer wait into its problem.
 func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
-	switch d.Code {
-	case lua.JoinAlreadyOrdered:
+	switch d.Result {
+	case pipeline.WaitAlreadyOrdered:
 		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
-	case lua.JoinAlreadyWaiting:
+	case pipeline.WaitAlreadyWaiting:
 		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
-	case lua.JoinKeyReused:
+	case pipeline.WaitKeyReused:
 		return keyReused("with this Idempotency-Key you wait for another quantity", d.Stay.OrderID)
-	case lua.JoinNoWaitlist:
+	case pipeline.WaitNoWaitlist:
 		return newProblem(codeNoWaitlist, "this sale has no waitlist")
-	case lua.JoinFull:
+	case pipeline.WaitFull:
 		return newProblem(codeWaitlistFull, "the waitlist has as many entries as this sale allows")
-	case lua.JoinAvailable:
+	case pipeline.WaitAvailable:
 		return newProblem(codeNotSoldOut, "enough units are left, and no buyer waits for them")
-	case lua.JoinNotOpen:
+	case pipeline.WaitNotOpen:
 		return saleNotOpen(d.OpensAt)
-	case lua.JoinClosed:
+	case pipeline.WaitClosed:
 		return newProblem(codeSaleClosed, "the sale is over")
-	case lua.JoinPaused:
+	case pipeline.WaitPaused:
 		return newProblem(codeSalePaused, "the sale is paused")
-	case lua.JoinOverLimit:
+	case pipeline.WaitOverLimit:
 		return overLimit(d.MaxQuantity, ", and no more than it has")
 	default:
-		return fmt.Errorf("the waitlist returned %q, which has no answer in HTTP", d.Code)
+		return fmt.Errorf("the waitlist returned %q, which has no answer in HTTP", d.Result)
 	}
 }
 

@@ -96,7 +96,7 @@ func (l CountDownLatch) call(ctx context.Context, party string) (int64, error) {
 
 func (l CountDownLatch) send(ctx context.Context, party string, who scripts.Caller, leave bool) (int64, error) {
 	keys := scripts.Keys{Lock: l.key, Queue: siblingKey(l.key, "queue")}
-	missing, err := scripts.Latch(ctx, l.client.rdb, keys, l.spec, party, who, leave)
+	missing, err := scripts.Latch(ctx, l.client.rdb, keys, l.spec, scripts.LatchCall{Party: party, Who: who, Leave: leave})
 	if redis.HasErrorPrefix(err, "DIFFERS") || err != nil && strings.Contains(err.Error(), "DIFFERS latch:") {
 		return 0, fmt.Errorf("%w: %w", ErrCountDiffers, err)
 	}

@@ -18,23 +18,26 @@ var claimScript = redis.NewScript(claimSource)
 // milliseconds.
 const maxClaimBatch = 1000
 
+// Consumer is a consumer of a group that reads a stream.
+type Consumer struct{ Stream, Group, Name string }
+
 // Claim takes over those of 1 to 1000 pending entries that were delivered at least minIdle ago (in whole milliseconds),
 // and returns besides which of the entries are lost: pending, but deleted from the stream. Entries that are not pending
 // any more are in neither. After an error, calling again is safe, though lost entries that the lost reply named are not
 // named again.
 func Claim(
-	ctx context.Context, rdb redis.Scripter, stream, group, consumer string, minIdle time.Duration, entryIDs []string,
+	ctx context.Context, rdb redis.Scripter, by Consumer, minIdle time.Duration, entryIDs []string,
 ) (claimed []redis.XMessage, lost []string, err error) {
 	defer named("claim", &err)
 	if err := checkBatch(len(entryIDs), maxClaimBatch); err != nil {
 		return nil, nil, err
 	}
 	args := make([]any, 0, 3+len(entryIDs))
-	args = append(args, group, consumer, minIdle.Milliseconds())
+	args = append(args, by.Group, by.Name, minIdle.Milliseconds())
 	for i := range entryIDs {
 		args = append(args, entryIDs[i])
 	}
-	reply, err := claimScript.Run(ctx, rdb, []string{stream}, args...).Result()
+	reply, err := claimScript.Run(ctx, rdb, []string{by.Stream}, args...).Result()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -76,7 +76,8 @@ func addSynchronizers(calls map[string]func(n int) error, s *scripter) {
 	}
 	calls["lock/unshare.lua"] = func(int) error { _, err := lock.GiveShareBack(ctx, s, shares, who, share); return err }
 	calls["lock/latch.lua"] = func(int) error {
-		_, err := lock.Latch(ctx, s, keys, lock.LatchSpec{Count: 2, Life: time.Second}, "party", who, false)
+		_, err := lock.Latch(ctx, s, keys, lock.LatchSpec{Count: 2, Life: time.Second},
+			lock.LatchCall{Party: "party", Who: who})
 		return err
 	}
 }

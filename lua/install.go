@@ -36,6 +36,13 @@ type Staged struct {
 	People int // waitlist entries
 }
 
+// InstallState is what Install puts into Redis.
+type InstallState struct {
+	Fields   SaleFields // Stock may be less than 0
+	Counters Counters
+	Staged   Staged
+}
+
 // InstallResult is the outcome of Install.
 type InstallResult string
 
@@ -49,9 +56,10 @@ const (
 // Install replaces what Redis has of a sale, its buyers and its waitlist by what was staged. Fields.Stock may be less
 // than 0. After an error, or InstallIncomplete, all must be staged again: it may have been used up.
 func Install(
-	ctx context.Context, rdb redis.Scripter, keys InstallKeys, token string, staged Staged, f SaleFields, c Counters,
+	ctx context.Context, rdb redis.Scripter, keys InstallKeys, token string, state InstallState,
 ) (result InstallResult, err error) {
 	defer named("install", &err)
+	f, c, staged := &state.Fields, &state.Counters, &state.Staged
 	if err := f.check(); err != nil {
 		return "", err
 	}

@@ -32,16 +32,16 @@ const (
 // older than the leave. After an error, calling again is safe: the code may then be LeaveAbsent for what the first call
 // did. Errors besides: ErrNotLoaded, ErrUntrusted.
 func Leave(
-	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, userID, orderID string,
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, order ReleaseItem,
 ) (code LeaveCode, ticket int64, handed HandedOver, err error) {
 	defer named("leave", &err)
-	if userID == "" {
+	if order.UserID == "" {
 		err = fmt.Errorf("user id is empty")
 	}
-	if err := errors.Join(err, checkWord("order id", orderID), checkMaxEvents(maxEvents)); err != nil {
+	if err := errors.Join(err, checkWord("order id", order.OrderID), checkMaxEvents(maxEvents)); err != nil {
 		return "", 0, HandedOver{}, err
 	}
-	reply, err := leaveScript.Run(ctx, rdb, keys.withOrders(), saleID, maxEvents, userID, orderID).Result()
+	reply, err := leaveScript.Run(ctx, rdb, keys.withOrders(), saleID, maxEvents, order.UserID, order.OrderID).Result()
 	if err != nil {
 		return "", 0, HandedOver{}, err
 	}

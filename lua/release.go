@@ -24,7 +24,7 @@ var ErrNotLoaded = errors.New("the sale is not loaded")
 // ErrUntrusted: the state of the server process is not verified, so nothing was changed.
 var ErrUntrusted = errors.New("the state of Redis is not verified")
 
-// ReleaseItem is an order that has ended, whose units go back.
+// ReleaseItem names an order and its buyer: one that has ended, whose units go back, or one that is no longer wanted.
 type ReleaseItem struct {
 	UserID  string
 	OrderID string

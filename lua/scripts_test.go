@@ -127,7 +127,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			return err
 		},
 		"leave.lua": func(int) error {
-			_, _, _, err := lua.Leave(ctx, s, keys, saleID, plenty, "ann", orderID(1))
+			_, _, _, err := lua.Leave(ctx, s, keys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)})
 			return err
 		},
 		"admit.lua": func(n int) error {
@@ -155,7 +155,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			return err
 		},
 		"claim.lua": func(n int) error {
-			_, _, err := lua.Claim(ctx, s, "stream", group, "w1", time.Second, slices.Repeat([]string{"1-1"}, n))
+			_, _, err := lua.Claim(ctx, s, lua.Consumer{Stream: "stream", Group: group, Name: "w1"}, time.Second, slices.Repeat([]string{"1-1"}, n))
 			return err
 		},
 		"load.lua": func(int) error { _, err := lua.Load(ctx, s, "a", "b", sale); return err },
@@ -165,7 +165,8 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		},
 		"install.lua": func(int) error {
 			_, err := lua.Install(ctx, s, lua.InstallKeys{Trusted: "a", Sale: "b", Buyers: "c", Staged: "d",
-				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h"}, "token", lua.Staged{Slots: 1}, sale, lua.Counters{})
+				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h"}, "token",
+				lua.InstallState{Fields: sale, Staged: lua.Staged{Slots: 1}})
 			return err
 		},
 		"adjust.lua": func(int) error { _, _, err := lua.Adjust(ctx, s, keys, saleID, plenty, sale); return err },

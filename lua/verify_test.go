@@ -166,7 +166,7 @@ func TestInstallReplacesASaleWhole(t *testing.T) {
 	slot := slotText(slotOf(request(3, "cy"), 77, 9))
 	install := func(slots int, want lua.InstallResult) {
 		t.Helper()
-		if got, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.Staged{Slots: slots}, fields, counters); err != nil || got != want {
+		if got, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.InstallState{Fields: fields, Counters: counters, Staged: lua.Staged{Slots: slots}}); err != nil || got != want {
 			t.Fatalf("install: got %q, %v, want %q", got, err, want)
 		}
 	}
@@ -204,7 +204,7 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 		f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "jump", "one", "ours")
 		bad := f.openSale(1)
 		bad.State = "open"
-		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.Staged{}, bad, lua.Counters{}); err == nil {
+		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.InstallState{Fields: bad, Counters: lua.Counters{}, Staged: lua.Staged{}}); err == nil {
 			t.Error("an unknown state is accepted")
 		}
 		f.badCall("install.lua", []string{"a", "b", "c", "d"}, "one")

@@ -43,7 +43,7 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 				ticket[r.OrderID] = reply.Place.Ticket
 				mu.Unlock()
 				if random.IntN(4) == 0 {
-					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, user, r.OrderID)
+					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: user, OrderID: r.OrderID})
 					if err != nil {
 						t.Errorf("leave: %v", err)
 					}

@@ -199,7 +199,7 @@ func (m *machine) stepLeave(t *rapid.T) {
 		var ticket int64
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, user, order)
+			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, lua.ReleaseItem{UserID: user, OrderID: order})
 			return handed
 		})
 		if !m.model.loaded {

@@ -33,7 +33,7 @@ func (f *fixture) joins(n int, user string, quantity int, position int64) lua.Pl
 
 func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 	f.Helper()
-	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, user, orderID(n))
+	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: user, OrderID: orderID(n)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestJoinCodes(t *testing.T) {
 	same(t, "no sale", f.join(pair).Code, lua.JoinNotLoaded)
 	f.do("DEL", f.saleKeys.Trusted)
 	same(t, "not verified", f.join(pair).Code, lua.JoinUntrusted)
-	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(4)); !errors.Is(err, lua.ErrUntrusted) {
+	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(4)}); !errors.Is(err, lua.ErrUntrusted) {
 		t.Errorf("leave: got %v", err)
 	}
 	if _, err := lua.HandOver(f.ctx, f.rdb, f.saleKeys, saleID, plenty); !errors.Is(err, lua.ErrUntrusted) {
@@ -301,7 +301,7 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 	f.step(lua.BeginVerify, "one", lua.Verifying)
 	sale.Stock = 1
 	install := func(entries int) lua.InstallResult {
-		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.Staged{People: entries}, sale, lua.Counters{Accepted: 1, Tickets: 9})
+		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.InstallState{Fields: sale, Counters: lua.Counters{Accepted: 1, Tickets: 9}, Staged: lua.Staged{People: entries}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +335,7 @@ func TestWaitlistKeysOfAnotherTypeChangeNothing(t *testing.T) {
 	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Waiting} {
 		f.spoilt(key, func() error { _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); return err })
 		f.spoilt(key, func() error {
-			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(11))
+			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(11)})
 			return err
 		})
 		f.spoilt(key, func() error {
@@ -360,7 +360,7 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
 			t.Error("an order id with a space is accepted")
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "", orderID(1)); err == nil {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "", OrderID: orderID(1)}); err == nil {
 			t.Error("no user is accepted")
 		}
 	})
@@ -369,7 +369,7 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("join: got %v", err)
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, "ann", orderID(11)); !redis.HasErrorPrefix(err, "BADSALE") {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(11)}); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("leave: got %v", err)
 		}
 	})

@@ -16,32 +16,6 @@ import (
 	"sluice/lua"
 )
 
-// MaxIdempotencyKeyBytes bounds the Idempotency-Key header; only a hash of it is kept.
-const MaxIdempotencyKeyBytes = 255
-
-// OrderRequest is what a buyer asks for.
-type OrderRequest struct {
-	UserID         string
-	Quantity       int    // units, 1..MaxQuantityLimit; the sale's own limit is checked in Redis
-	IdempotencyKey string // empty when the buyer sent none
-	TraceParent    string // W3C trace context, only when sampled
-}
-
-// Validate returns a KindInvalid error for a request that no sale could accept.
-func (r *OrderRequest) Validate() error {
-	if err := ValidateUserID(r.UserID); err != nil {
-		return err
-	}
-	if r.Quantity < 1 || r.Quantity > MaxQuantityLimit {
-		return Errorf(KindInvalid, "quantity %d: use 1 to %d", r.Quantity, MaxQuantityLimit)
-	}
-	if len(r.IdempotencyKey) > MaxIdempotencyKeyBytes {
-		return Errorf(KindInvalid, "Idempotency-Key has %d bytes; at most %d are allowed",
-			len(r.IdempotencyKey), MaxIdempotencyKeyBytes)
-	}
-	return nil
-}
-
 // Receipt is what a buyer holds after an accept.
 type Receipt struct {
 	SaleID     string
@@ -52,20 +26,32 @@ type Receipt struct {
 	AcceptedAt time.Time // by Redis' clock
 }
 
-// Decision is the answer to an order request. Every code is an expected outcome, none is an error.
+// AdmissionResult says what became of an order request. Every one is an expected outcome, none is an error.
+type AdmissionResult string
+
+// The results.
+const (
+	AdmissionAccepted       = AdmissionResult(lua.AdmitAccepted)       // the order is accepted
+	AdmissionReplayed       = AdmissionResult(lua.AdmitReplayed)       // it was, by a request with the same idempotency key and quantity
+	AdmissionAlreadyOrdered = AdmissionResult(lua.AdmitAlreadyOrdered) // the buyer has another order
+	AdmissionKeyReused      = AdmissionResult(lua.AdmitKeyReused)      // it has the same idempotency key and another quantity
+	AdmissionSoldOut        = AdmissionResult(lua.AdmitSoldOut)        // fewer units left than asked for, or people wait for them
+	AdmissionNotOpen        = AdmissionResult(lua.AdmitNotOpen)        // before the window
+	AdmissionClosed         = AdmissionResult(lua.AdmitClosed)         // after the window, or closed by an operator
+	AdmissionPaused         = AdmissionResult(lua.AdmitPaused)         // paused by an operator
+	AdmissionOverLimit      = AdmissionResult(lua.AdmitOverLimit)      // more units than the sale allows in one order
+	AdmissionBacklogFull    = AdmissionResult(lua.AdmitBacklogFull)    // too many events wait for the workers; try again later
+)
+
+// Decision is the answer to an order request.
 type Decision struct {
-	Code        lua.AdmitCode
+	Result      AdmissionResult
 	Receipt     Receipt   // of the accepted or replayed order; of the earlier one for already-ordered and key-reused
 	OpensAt     time.Time // the window and limits that Redis decided by
 	ClosesAt    time.Time
 	MaxQuantity int
 	Remaining   int64 // units left on the buyer's partition after the batch
 }
-
-// DefaultStreamMaxLag is how many accepted orders may wait for the workers on one partition. A million of them take Redis
-// some 300 MB, slots included (measured: 0.3 KB each), and one lane of a worker about a minute. Beyond that, the workers or
-// Postgres need somebody's help, and Redis' memory is worth more than further accepts.
-const DefaultStreamMaxLag = 1_000_000
 
 // AdmissionOptions bound what an Admission may hold and how long it may take. Zero values get the defaults.
 type AdmissionOptions struct {
@@ -94,7 +80,7 @@ func (o AdmissionOptions) withDefaults() AdmissionOptions {
 		o.RequestTimeout = 2 * time.Second
 	}
 	if o.AttemptTimeout <= 0 {
-		o.AttemptTimeout = 750 * time.Millisecond
+		o.AttemptTimeout = AttemptTimeout
 	}
 	return o
 }
@@ -102,26 +88,29 @@ func (o AdmissionOptions) withDefaults() AdmissionOptions {
 // Admission answers order requests. Per sale and partition it keeps one gate: requests that arrive while a script call
 // is in flight go together with the next one, so that a lone request waits for nothing and a flood is batched.
 type Admission struct {
-	keys    Keys
-	numbers *Numbers
-	confirm *confirmer
-	opts    AdmissionOptions
-	metrics *Metrics
-	log     *slog.Logger
+	keys      Keys
+	numbers   *Numbers
+	confirmer *confirmer
+	opts      AdmissionOptions
+	metrics   *AdmissionMetrics
+	log       *slog.Logger
 
-	gates   sync.Map // gateID → *gate; as many as there are sales with requests
-	witness witness
+	gates  sync.Map // SalePartition → *gate; as many as there are sales with requests
+	recent recentAccepts
 
-	mu      sync.Mutex // makes start and Close take turns, so that no drain starts behind the back of Close
+	mu      sync.Mutex // makes start and Close take turns, so that no drain starts after Close has begun
 	closing atomic.Bool
 	drains  sync.WaitGroup
 }
 
 // NewAdmission returns an Admission that is ready for requests. Close it to wait for those in flight.
-func NewAdmission(rdb redis.UniversalClient, keys Keys, opts AdmissionOptions, m *Metrics, log *slog.Logger) *Admission {
+func NewAdmission(rdb redis.UniversalClient, keys Keys, opts AdmissionOptions, m *AdmissionMetrics, log *slog.Logger) *Admission {
 	opts = opts.withDefaults()
+	if m == nil {
+		m = NewAdmissionMetrics(nil)
+	}
 	return &Admission{
-		keys: keys, numbers: NewNumbers(rdb, keys), confirm: newConfirmer(rdb, opts.Durability, m, log),
+		keys: keys, numbers: NewNumbers(rdb, keys), confirmer: newConfirmer(rdb, opts.Durability, m, log),
 		opts: opts, metrics: m, log: log,
 	}
 }
@@ -136,8 +125,8 @@ func (a *Admission) Admit(ctx context.Context, sale *Sale, req OrderRequest) (De
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, a.opts.RequestTimeout)
 	defer cancel()
-	decision, err := a.gate(sale, req.UserID).admit(ctx, req)
-	a.metrics.admitted(sale.ID, decision.Code, err, time.Since(began))
+	decision, err := a.gate(sale, req.UserID).submit(ctx, req)
+	a.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err
 }
 
@@ -149,7 +138,7 @@ func (a *Admission) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		a.drains.Wait()
-		a.confirm.links.close()
+		a.confirmer.connections.close()
 		close(done)
 	}()
 	select {
@@ -171,23 +160,18 @@ func (a *Admission) start(drain func()) bool {
 	return true
 }
 
-type gateID struct {
-	sale      string
-	partition Partition
-}
-
 func (a *Admission) gate(sale *Sale, userID string) *gate {
-	id := gateID{sale.ID, sale.PartitionOf(userID)}
+	id := SalePartition{sale.ID, sale.PartitionOf(userID)}
 	if g, ok := a.gates.Load(id); ok {
 		return g.(*gate)
 	}
-	g, _ := a.gates.LoadOrStore(id, &gate{admission: a, id: id, keys: a.keys.admit(id.partition, id.sale)})
+	g, _ := a.gates.LoadOrStore(id, newGate(a, id))
 	return g.(*gate)
 }
 
-// newAdmitRequest gives a request its order id. The id is made once, before the first attempt: it is what makes
-// a second attempt harmless.
-func newAdmitRequest(req OrderRequest) (lua.AdmitRequest, error) {
+// NewRequest gives a request its order id. The id is made once, before the first attempt: it is what makes a second
+// attempt harmless. Errors: KindUnavailable, where the system gives no randomness.
+func NewRequest(req OrderRequest) (lua.AdmitRequest, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return lua.AdmitRequest{}, Wrap(KindUnavailable, err, "no randomness for an order id")

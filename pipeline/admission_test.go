@@ -29,7 +29,7 @@ func TestAnAcceptIsAllThereWhenItIsTold(t *testing.T) {
 
 	got := decision.Receipt
 	want := pipeline.Decision{
-		Code: lua.AdmitAccepted,
+		Result: pipeline.AdmissionAccepted,
 		Receipt: pipeline.Receipt{
 			SaleID: r.sale.ID, OrderID: got.OrderID, Number: got.Number, Quantity: 3,
 			Durability: pipeline.DurabilityFsync, AcceptedAt: got.AcceptedAt,
@@ -101,20 +101,20 @@ func TestTheBuyerAfterTheLastUnitIsToldSoldOut(t *testing.T) {
 		answers[i].Decision, answers[i].err = processes[i%3].Admit(ctx, r.sale, req)
 	})
 
-	codes := map[lua.AdmitCode]int{}
+	codes := map[pipeline.AdmissionResult]int{}
 	accepted := map[string]string{} // order id → user
 	numbers := map[int64]bool{}
 	for i, a := range answers {
 		if a.err != nil {
 			t.Fatalf("request %d: %v", i, a.err)
 		}
-		codes[a.Code]++
-		if a.Code == lua.AdmitAccepted {
+		codes[a.Result]++
+		if a.Result == pipeline.AdmissionAccepted {
 			accepted[a.Receipt.OrderID] = fmt.Sprintf("buyer-%d", i/2)
 			numbers[a.Receipt.Number] = true
 		}
 	}
-	if codes[lua.AdmitAccepted] != stock || codes[lua.AdmitSoldOut]+codes[lua.AdmitAlreadyOrdered] != len(answers)-stock || codes[lua.AdmitSoldOut] < 2*(buyers-stock) {
+	if codes[pipeline.AdmissionAccepted] != stock || codes[pipeline.AdmissionSoldOut]+codes[pipeline.AdmissionAlreadyOrdered] != len(answers)-stock || codes[pipeline.AdmissionSoldOut] < 2*(buyers-stock) {
 		t.Errorf("got %v", codes)
 	}
 	if len(accepted) != stock || len(numbers) != stock {
@@ -140,49 +140,29 @@ func TestTheBuyerAfterTheLastUnitIsToldSoldOut(t *testing.T) {
 	}
 }
 
-// labelled is count for the series with one value of one label.
-func (r *rig) labelled(metric, label, value string) float64 {
-	r.Helper()
-	families, err := r.registry.Gather()
-	if err != nil {
-		r.Fatalf("gather metrics: %v", err)
-	}
-	var sum float64
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if family.GetName() == metric && l.GetName() == label && l.GetValue() == value {
-					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-				}
-			}
-		}
-	}
-	return sum
-}
-
 func TestTheSameBuyerAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	first, err := r.try(pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k1"})
-	if err != nil || first.Code != lua.AdmitAccepted {
-		t.Fatalf("got %v, %v", first.Code, err)
+	if err != nil || first.Result != pipeline.AdmissionAccepted {
+		t.Fatalf("got %v, %v", first.Result, err)
 	}
 	before := r.dump(r.sale)
 	another := r.newAdmission(r.rdb, pipeline.AdmissionOptions{}) // a retry may reach any API process
 	for _, test := range []struct {
 		name string
 		req  pipeline.OrderRequest
-		want lua.AdmitCode
+		want pipeline.AdmissionResult
 	}{
-		{"the same key", pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k1"}, lua.AdmitReplayed},
-		{"the key with another quantity", pipeline.OrderRequest{UserID: "ann", Quantity: 1, IdempotencyKey: "k1"}, lua.AdmitKeyReused},
-		{"another key", pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k2"}, lua.AdmitAlreadyOrdered},
-		{"no key", pipeline.OrderRequest{UserID: "ann", Quantity: 2}, lua.AdmitAlreadyOrdered},
+		{"the same key", pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k1"}, pipeline.AdmissionReplayed},
+		{"the key with another quantity", pipeline.OrderRequest{UserID: "ann", Quantity: 1, IdempotencyKey: "k1"}, pipeline.AdmissionKeyReused},
+		{"another key", pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k2"}, pipeline.AdmissionAlreadyOrdered},
+		{"no key", pipeline.OrderRequest{UserID: "ann", Quantity: 2}, pipeline.AdmissionAlreadyOrdered},
 	} {
 		for _, a := range []*pipeline.Admission{r.admission, another} {
 			got, err := a.Admit(r.ctx(), r.sale, test.req)
-			if err != nil || got.Code != test.want {
-				t.Errorf("%s: got %q, %v, want %q", test.name, got.Code, err, test.want)
+			if err != nil || got.Result != test.want {
+				t.Errorf("%s: got %q, %v, want %q", test.name, got.Result, err, test.want)
 			}
 			if got.Receipt != first.Receipt {
 				t.Errorf("%s: got receipt %+v, want the first one %+v", test.name, got.Receipt, first.Receipt)
@@ -193,8 +173,8 @@ func TestTheSameBuyerAgain(t *testing.T) {
 		t.Errorf("Redis changed from\n%s to\n%s", before, after)
 	}
 	decision, err := r.try(pipeline.OrderRequest{UserID: "bob", Quantity: 2, IdempotencyKey: "k1"})
-	if err != nil || decision.Code != lua.AdmitAccepted {
-		t.Errorf("another buyer's key is another key: got %q, %v", decision.Code, err)
+	if err != nil || decision.Result != pipeline.AdmissionAccepted {
+		t.Errorf("another buyer's key is another key: got %q, %v", decision.Result, err)
 	}
 }
 
@@ -208,14 +188,14 @@ func TestASaleThatDoesNotSellNow(t *testing.T) {
 		name     string
 		change   pipeline.SaleChange
 		quantity int
-		want     lua.AdmitCode
+		want     pipeline.AdmissionResult
 	}{
-		{"over the sale's limit", pipeline.SaleChange{}, 5, lua.AdmitOverLimit},
-		{"paused", pipeline.SaleChange{State: &paused}, 1, lua.AdmitPaused},
-		{"paused wins over the limit", pipeline.SaleChange{}, 5, lua.AdmitPaused},
-		{"resumed, but not open yet", pipeline.SaleChange{State: &active, OpensAt: at(hour), ClosesAt: at(2 * hour)}, 1, lua.AdmitNotOpen},
-		{"over", pipeline.SaleChange{OpensAt: at(-2 * hour), ClosesAt: at(-hour)}, 1, lua.AdmitClosed},
-		{"closed by an operator", pipeline.SaleChange{OpensAt: at(-hour), ClosesAt: at(hour), State: &closed}, 1, lua.AdmitClosed},
+		{"over the sale's limit", pipeline.SaleChange{}, 5, pipeline.AdmissionOverLimit},
+		{"paused", pipeline.SaleChange{State: &paused}, 1, pipeline.AdmissionPaused},
+		{"paused wins over the limit", pipeline.SaleChange{}, 5, pipeline.AdmissionPaused},
+		{"resumed, but not open yet", pipeline.SaleChange{State: &active, OpensAt: at(hour), ClosesAt: at(2 * hour)}, 1, pipeline.AdmissionNotOpen},
+		{"over", pipeline.SaleChange{OpensAt: at(-2 * hour), ClosesAt: at(-hour)}, 1, pipeline.AdmissionClosed},
+		{"closed by an operator", pipeline.SaleChange{OpensAt: at(-hour), ClosesAt: at(hour), State: &closed}, 1, pipeline.AdmissionClosed},
 	} {
 		sale, err := r.publisher.Change(r.ctx(), r.sale.ID, "test", step.change)
 		if err != nil {
@@ -224,7 +204,7 @@ func TestASaleThatDoesNotSellNow(t *testing.T) {
 		before := r.dump(r.sale)
 		got, err := r.try(pipeline.OrderRequest{UserID: "ann", Quantity: step.quantity})
 		want := pipeline.Decision{
-			Code: step.want, MaxQuantity: 4, Remaining: 100,
+			Result: step.want, MaxQuantity: 4, Remaining: 100,
 			OpensAt: sale.OpensAt.Truncate(time.Millisecond), ClosesAt: sale.ClosesAt.Truncate(time.Millisecond),
 			Receipt: got.Receipt, // of no order
 		}
@@ -246,13 +226,13 @@ func TestTheWindowIsRedisOwn(t *testing.T) {
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 1 << 20}})
 	stale := *r.sale
 	stale.OpensAt, stale.ClosesAt = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
-	if got, err := r.admission.Admit(r.ctx(), &stale, pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || got.Code != lua.AdmitAccepted {
-		t.Errorf("open in Redis: got %q, %v", got.Code, err)
+	if got, err := r.admission.Admit(r.ctx(), &stale, pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || got.Result != pipeline.AdmissionAccepted {
+		t.Errorf("open in Redis: got %q, %v", got.Result, err)
 	}
 
 	// A busy machine may be too slow to see the whole of a short window; it gets longer ones until it does.
-	want := []lua.AdmitCode{lua.AdmitNotOpen, lua.AdmitAccepted, lua.AdmitClosed}
-	width, seen := 300*time.Millisecond, []lua.AdmitCode{}
+	want := []pipeline.AdmissionResult{pipeline.AdmissionNotOpen, pipeline.AdmissionAccepted, pipeline.AdmissionClosed}
+	width, seen := 300*time.Millisecond, []pipeline.AdmissionResult{}
 	for ; width < callLimit && !slices.Equal(seen, want); width *= 4 {
 		seen = r.watchWindow(width)
 	}
@@ -263,7 +243,7 @@ func TestTheWindowIsRedisOwn(t *testing.T) {
 
 // watchWindow has the sale open after a time, and close after as much again. It expects every answer to be true at some
 // moment between its request and its arrival, and returns the answers, each once.
-func (r *rig) watchWindow(width time.Duration) (seen []lua.AdmitCode) {
+func (r *rig) watchWindow(width time.Duration) (seen []pipeline.AdmissionResult) {
 	r.Helper()
 	opens := r.redisTime().Add(width)
 	closes := opens.Add(width)
@@ -279,12 +259,12 @@ func (r *rig) watchWindow(width time.Duration) (seen []lua.AdmitCode) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		switch when := got.Receipt.AcceptedAt; got.Code {
-		case lua.AdmitNotOpen:
+		switch when := got.Receipt.AcceptedAt; got.Result {
+		case pipeline.AdmissionNotOpen:
 			if !earliest.Before(opens) {
 				r.Fatalf("not open at %s, opens at %s", earliest, opens)
 			}
-		case lua.AdmitClosed:
+		case pipeline.AdmissionClosed:
 			if latest.Before(closes) {
 				r.Fatalf("closed at %s, closes at %s", latest, closes)
 			}
@@ -293,10 +273,10 @@ func (r *rig) watchWindow(width time.Duration) (seen []lua.AdmitCode) {
 				r.Errorf("accepted at %s, the window is %s to %s", when, opens, closes)
 			}
 		}
-		if len(seen) == 0 || seen[len(seen)-1] != got.Code {
-			seen = append(seen, got.Code)
+		if len(seen) == 0 || seen[len(seen)-1] != got.Result {
+			seen = append(seen, got.Result)
 		}
-		return got.Code == lua.AdmitClosed
+		return got.Result == pipeline.AdmissionClosed
 	})
 	return seen
 }
@@ -333,8 +313,8 @@ func TestEveryBuyerOfASpreadSaleHasOnePlace(t *testing.T) {
 		user := fmt.Sprintf("buyer-%d", i)
 		used[r.sale.PartitionOf(user)] = true
 		again, err := r.try(pipeline.OrderRequest{UserID: user, Quantity: 1})
-		if err != nil || again.Code != lua.AdmitAlreadyOrdered || again.Receipt.OrderID != receipt.OrderID {
-			t.Fatalf("%s again: got %q %s, %v, want %s", user, again.Code, again.Receipt.OrderID, err, receipt.OrderID)
+		if err != nil || again.Result != pipeline.AdmissionAlreadyOrdered || again.Receipt.OrderID != receipt.OrderID {
+			t.Fatalf("%s again: got %q %s, %v, want %s", user, again.Result, again.Receipt.OrderID, err, receipt.OrderID)
 		}
 	}
 	if len(used) != 3 || r.stock(r.sale) != 211 || len(r.events(r.sale)) != 90 {
@@ -368,8 +348,8 @@ func TestRequestsThatNoSaleCouldAccept(t *testing.T) {
 		{UserID: "ünïcödé|@:*?[x]\"'\\", Quantity: 10, IdempotencyKey: strings.Repeat("k", pipeline.MaxIdempotencyKeyBytes)},
 		{UserID: "-", Quantity: 1, IdempotencyKey: "a key\nof {any} kind\x00"},
 	} {
-		if got, err := r.try(req); err != nil || got.Code != lua.AdmitAccepted {
-			t.Errorf("%q: got %q, %v", req.UserID, got.Code, err)
+		if got, err := r.try(req); err != nil || got.Result != pipeline.AdmissionAccepted {
+			t.Errorf("%q: got %q, %v", req.UserID, got.Result, err)
 		}
 	}
 }

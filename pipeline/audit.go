@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,10 +13,9 @@ import (
 )
 
 const (
-	auditScanCount = 1000                   // slots or events per read, so that a big sale holds Redis up for no more than a millisecond
-	auditTimeout   = 2 * time.Minute        // one look at one sale
-	auditLooks     = 20                     // looks before the numbers are called moving
-	auditPause     = 250 * time.Millisecond // between two looks
+	auditTimeout = 2 * time.Minute        // one look at one sale
+	auditLooks   = 20                     // looks before the numbers are called moving
+	auditPause   = 250 * time.Millisecond // between two looks
 )
 
 // LedgerSource is where an audit reads Postgres.
@@ -54,7 +52,8 @@ type AuditReport struct {
 // Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.
 func (r *AuditReport) Clean() bool { return len(r.Findings) == 0 }
 
-// Auditor proves that not one unit was lost, sold twice or leaked (DESIGN section 2).
+// Auditor proves that not one unit was lost, sold twice or leaked: total = stock + live orders + orders in flight + releases on
+// their way, and the buyers in Redis are those with a live order or an order in flight.
 type Auditor struct {
 	rdb    redis.UniversalClient
 	keys   Keys
@@ -71,41 +70,43 @@ func NewAuditor(rdb redis.UniversalClient, keys Keys, ledger LedgerSource) *Audi
 // the report is not exact. When the context ends after the first look, what was seen until then is told.
 // Errors: KindUnavailable, KindNotLoaded.
 func (a *Auditor) Audit(ctx context.Context, sale *Sale) (*AuditReport, error) {
-	seen, err := a.audit(ctx, sale)
-	return seen.report, err
+	seen, err := a.Inspect(ctx, sale)
+	return seen.Report, err
 }
 
-// sight is what an audit has seen: its report, and what a repair needs besides.
-type sight struct {
-	report     *AuditReport
-	strays     []strayBuyer
-	repairable bool // Redis is wrong; not so where Postgres contradicts itself
+// Inspection is what an audit has seen: its report, and what a repair needs besides.
+type Inspection struct {
+	Report     *AuditReport
+	Strays     []StrayBuyer
+	Repairable bool // Redis is wrong; not so where Postgres contradicts itself
 }
 
-// strayBuyer is a slot without a live order or an order in flight.
-type strayBuyer struct {
-	userID string
-	placedSlot
+// StrayBuyer is a slot without a live order or an order in flight.
+type StrayBuyer struct {
+	UserID    string
+	Slot      lua.Slot
+	Partition Partition
 }
 
-func (a *Auditor) audit(ctx context.Context, sale *Sale) (sight, error) {
-	var seen sight
+// Inspect is Audit, with what a repair needs besides.
+func (a *Auditor) Inspect(ctx context.Context, sale *Sale) (Inspection, error) {
+	var seen Inspection
 	for look := range auditLooks {
 		if look > 0 {
-			sleep(ctx, auditPause)
+			Sleep(ctx, auditPause)
 		}
 		next, err := a.look(ctx, sale)
-		if seen.report != nil && ctx.Err() != nil {
+		if seen.Report != nil && ctx.Err() != nil {
 			break // this look may have been cut off; the one before it was not
 		}
 		if err != nil {
-			return sight{}, err
+			return Inspection{}, err
 		}
-		if seen.report == nil || next.report.Exact || !seen.report.Exact { // a disturbed look does not outweigh a finding
+		if seen.Report == nil || next.Report.Exact || !seen.Report.Exact { // a disturbed look does not outweigh a finding
 			seen = next
 		}
 		// A finding in an exact look can only be a change on its way to Redis; it has passed a moment later.
-		if seen.report.Exact && seen.report.Clean() {
+		if seen.Report.Exact && seen.Report.Clean() {
 			break
 		}
 	}
@@ -115,82 +116,70 @@ func (a *Auditor) audit(ctx context.Context, sale *Sale) (sight, error) {
 // look reads in the order in which an order travels: slots, stream, Postgres. An event that a worker persists meanwhile is
 // then seen in both places, and counted once, by its order id; it is never missed. Stock and accepts are read together, and
 // first: they are the instant that everything else is counted up to.
-func (a *Auditor) look(ctx context.Context, sale *Sale) (sight, error) {
+func (a *Auditor) look(ctx context.Context, sale *Sale) (Inspection, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
-	before, err := a.counters(ctx, sale)
+	before, err := a.Counters(ctx, sale)
 	if err != nil {
-		return sight{}, err
+		return Inspection{}, err
 	}
 	slots, err := a.slots(ctx, sale)
 	if err != nil {
-		return sight{}, err
+		return Inspection{}, err
 	}
 	waitlists, err := a.waitlists(ctx, sale)
 	if err != nil {
-		return sight{}, err
+		return Inspection{}, err
 	}
 	events, err := a.events(ctx, sale)
 	if err != nil {
-		return sight{}, err
+		return Inspection{}, err
 	}
 	books := newBooks(before, slots, events)
 	ledger, err := a.ledger.Ledger(ctx, sale.ID, slices.Collect(maps.Keys(events)), books.live, books.unapplied)
 	if err != nil {
-		return sight{}, err
+		return Inspection{}, err
 	}
-	after, err := a.counters(ctx, sale)
+	after, err := a.Counters(ctx, sale)
 	if err != nil {
-		return sight{}, err
+		return Inspection{}, err
 	}
 	seen := books.close(sale.ID, after, ledger)
-	seen.report.findWaiting(waitlists, slots)
+	seen.Report.findWaiting(waitlists, slots)
 	return seen, nil
 }
 
-// saleCounters is what Redis counts of a sale on one partition, all of it at one instant.
-type saleCounters struct{ stock, total, accepted, released, version int64 }
+// PartitionCounters are a sale's counters in Redis, by partition.
+type PartitionCounters map[Partition]SaleCounters
 
-// partitionCounters are those of all of a sale's partitions.
-type partitionCounters map[Partition]saleCounters
-
-func (c partitionCounters) sum() saleCounters {
-	var sum saleCounters
+func (c PartitionCounters) sum() SaleCounters {
+	var sum SaleCounters
 	for _, p := range c {
-		sum.stock += p.stock
-		sum.total += p.total
-		sum.accepted += p.accepted
+		sum.Stock += p.Stock
+		sum.Total += p.Total
+		sum.Accepted += p.Accepted
 	}
 	return sum
 }
 
 // onlyAccepts reports whether nothing but accepts happened between two readings.
-func (c partitionCounters) onlyAccepts(later partitionCounters) bool {
+func (c PartitionCounters) onlyAccepts(later PartitionCounters) bool {
 	for p, was := range c {
 		is := later[p]
-		if is.total != was.total || is.released != was.released || is.version != was.version || is.accepted < was.accepted {
+		if is.Total != was.Total || is.Released != was.Released || is.Version != was.Version || is.Accepted < was.Accepted {
 			return false
 		}
 	}
 	return true
 }
 
-func (a *Auditor) counters(ctx context.Context, sale *Sale) (partitionCounters, error) {
-	counters := make(partitionCounters, len(sale.Partitions))
+// Counters reads a sale's counters on all of its partitions. Errors: KindNotLoaded, KindUnavailable.
+func (a *Auditor) Counters(ctx context.Context, sale *Sale) (PartitionCounters, error) {
+	counters := make(PartitionCounters, len(sale.Partitions))
 	for _, p := range sale.Partitions {
-		values, err := a.rdb.HMGet(ctx, a.keys.Sale(p, sale.ID), "stock", "total", "accepted", "released", "version").Result()
+		c, err := ReadSale(ctx, a.rdb, a.keys, SalePartition{sale.ID, p})
 		if err != nil {
-			return nil, Wrap(KindUnavailable, err, "Redis did not tell the sale's counters")
-		}
-		var c saleCounters
-		for i, into := range []*int64{&c.stock, &c.total, &c.accepted, &c.released, &c.version} {
-			text, ok := values[i].(string)
-			if !ok {
-				return nil, Errorf(KindNotLoaded, "Redis does not hold sale %s on partition %s", sale.ID, p)
-			}
-			if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
-				return nil, Wrap(KindUnavailable, err, "Redis holds a counter that is not a number")
-			}
+			return nil, err
 		}
 		counters[p] = c
 	}
@@ -200,42 +189,35 @@ func (a *Auditor) counters(ctx context.Context, sale *Sale) (partitionCounters, 
 // placedSlot is a slot with the partition that holds it, where its sequence is counted.
 type placedSlot struct {
 	lua.Slot
-	partition Partition
+	Partition Partition
 }
 
 // slots reads who holds a slot: user id → slot.
 func (a *Auditor) slots(ctx context.Context, sale *Sale) (map[string]placedSlot, error) {
 	slots := map[string]placedSlot{}
 	for _, p := range sale.Partitions {
-		var cursor uint64
-		for {
-			page, next, err := a.rdb.HScan(ctx, a.keys.Buyers(p, sale.ID), cursor, "", auditScanCount).Result()
-			if err != nil {
-				return nil, Wrap(KindUnavailable, err, "Redis did not list the buyers")
+		err := EachSlot(ctx, a.rdb, a.keys, SalePartition{sale.ID, p}, func(userID string, slot lua.Slot, ok bool) {
+			if !ok {
+				slot = lua.Slot{OrderID: "unreadable"}
 			}
-			for i := 0; i+1 < len(page); i += 2 {
-				slot, err := lua.ParseSlot(page[i+1])
-				if err != nil {
-					slot = lua.Slot{OrderID: "unreadable"}
-				}
-				slots[page[i]] = placedSlot{slot, p}
-			}
-			if cursor = next; cursor == 0 {
-				break
-			}
+			slots[userID] = placedSlot{slot, p}
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return slots, nil
 }
 
-// events reads the sale's events in the stream: order id → event. What can't be decoded belongs to no sale.
+// events reads the sale's events in the stream: order id → event.
 func (a *Auditor) events(ctx context.Context, sale *Sale) (map[string]Event, error) {
 	events := map[string]Event{}
 	for _, p := range sale.Partitions {
-		err := eachEntry(ctx, a.rdb, a.keys.Orders(p), func(m redis.XMessage) {
-			if e, err := DecodeEvent(p, m.ID, m.Values); err == nil && e.SaleID == sale.ID {
+		err := EachEvent(ctx, a.rdb, a.keys, p, func(e Event) bool {
+			if e.SaleID == sale.ID {
 				events[e.OrderID] = e
 			}
+			return true
 		})
 		if err != nil {
 			return nil, err
@@ -244,27 +226,9 @@ func (a *Auditor) events(ctx context.Context, sale *Sale) (map[string]Event, err
 	return events, nil
 }
 
-// eachEntry reads a stream from its beginning to its end, page by page.
-func eachEntry(ctx context.Context, rdb redis.UniversalClient, stream string, do func(redis.XMessage)) error {
-	from := "-"
-	for {
-		page, err := rdb.XRangeN(ctx, stream, from, "+", auditScanCount).Result()
-		if err != nil {
-			return Wrap(KindUnavailable, err, "Redis did not list the order events")
-		}
-		for _, m := range page {
-			do(m)
-		}
-		if len(page) < auditScanCount {
-			return nil
-		}
-		from = "(" + page[len(page)-1].ID
-	}
-}
-
 // books takes one sale's numbers together, up to the accepts that Redis had counted when the look began.
 type books struct {
-	before    partitionCounters
+	before    PartitionCounters
 	slots     map[string]placedSlot
 	events    map[string]Event
 	matched   map[string]bool // users whose slot is accounted for
@@ -275,13 +239,13 @@ type books struct {
 	laterLive, laterReleases []LedgerOrder
 }
 
-func newBooks(before partitionCounters, slots map[string]placedSlot, events map[string]Event) *books {
+func newBooks(before PartitionCounters, slots map[string]placedSlot, events map[string]Event) *books {
 	return &books{before: before, slots: slots, events: events, matched: make(map[string]bool, len(slots))}
 }
 
 func (b *books) isLater(p Partition, sequence int64) bool {
 	was, ok := b.before[p]
-	return ok && sequence > was.accepted
+	return ok && sequence > was.Accepted
 }
 
 func (b *books) live(o LedgerOrder) error {
@@ -324,10 +288,10 @@ func (b *books) countRelease(o LedgerOrder) {
 	}
 }
 
-func (b *books) close(saleID string, after partitionCounters, ledger Ledger) sight {
+func (b *books) close(saleID string, after PartitionCounters, ledger Ledger) Inspection {
 	// Accepted during the look: not of this report. Later than even the last count, Redis has lost it or never counted it.
 	meanwhile := func(p Partition, sequence int64) bool {
-		return b.isLater(p, sequence) && sequence <= after[p].accepted
+		return b.isLater(p, sequence) && sequence <= after[p].Accepted
 	}
 	for _, o := range b.laterLive {
 		if !meanwhile(o.Partition, o.Sequence) {
@@ -340,7 +304,7 @@ func (b *books) close(saleID string, after partitionCounters, ledger Ledger) sig
 		}
 	}
 	var inFlight, buyers int64
-	var strays []strayBuyer
+	var strays []StrayBuyer
 	for id, e := range b.events {
 		if _, persisted := ledger.Known[id]; persisted || meanwhile(e.Partition, e.Sequence) {
 			continue
@@ -349,28 +313,28 @@ func (b *books) close(saleID string, after partitionCounters, ledger Ledger) sig
 		b.match(e.UserID, id)
 	}
 	for user, slot := range b.slots {
-		if meanwhile(slot.partition, slot.Sequence) {
+		if meanwhile(slot.Partition, slot.Sequence) {
 			continue
 		}
 		buyers++
 		if !b.matched[user] {
-			strays = append(strays, strayBuyer{user, slot})
+			strays = append(strays, StrayBuyer{user, slot.Slot, slot.Partition})
 		}
 	}
 	redis := b.before.sum()
 	r := &AuditReport{
-		SaleID: saleID, Total: ledger.Total, Stock: redis.stock, Live: b.units, InFlight: inFlight, Unapplied: b.releasing,
-		Drift:  ledger.Total - redis.stock - b.units - inFlight - b.releasing,
-		Orders: ledger.Orders, Accepted: redis.accepted, Buyers: buyers,
+		SaleID: saleID, Total: ledger.Total, Stock: redis.Stock, Live: b.units, InFlight: inFlight, Unapplied: b.releasing,
+		Drift:  ledger.Total - redis.Stock - b.units - inFlight - b.releasing,
+		Orders: ledger.Orders, Accepted: redis.Accepted, Buyers: buyers,
 		StrayBuyers: int64(len(strays)), LostBuyers: b.lost, Exact: b.before.onlyAccepts(after),
 		Rejected: ledger.ByStatus[StatusRejected], Letters: ledger.Letters, AcceptsLost: ledger.Lost, Rebuilds: ledger.Rebuilds,
 	}
-	return sight{report: r, strays: strays, repairable: r.find(redis, ledger)}
+	return Inspection{Report: r, Strays: strays, Repairable: r.find(redis, ledger)}
 }
 
 // find says what is wrong, and whether any of it is wrong in Redis, where it can be mended. A disturbed look says only what one
 // store alone proves.
-func (r *AuditReport) find(redis saleCounters, ledger Ledger) (repairable bool) {
+func (r *AuditReport) find(redis SaleCounters, ledger Ledger) (repairable bool) {
 	found := func(inRedis, broken bool, format string, args ...any) {
 		if broken {
 			r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
@@ -379,10 +343,10 @@ func (r *AuditReport) find(redis saleCounters, ledger Ledger) (repairable bool) 
 	}
 	found(true, r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
 	found(true, r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
-	found(true, redis.stock < 0, "the stock in Redis is %d", redis.stock)
+	found(true, redis.Stock < 0, "the stock in Redis is %d", redis.Stock)
 	found(false, ledger.LiveUnits > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits, r.Total)
 	found(false, ledger.Sold != ledger.LiveUnits, "Postgres counts %d units sold, its live orders hold %d", ledger.Sold, ledger.LiveUnits)
-	found(true, r.Exact && redis.total != ledger.Total, "the total is %d in Redis and %d in Postgres", redis.total, ledger.Total)
+	found(true, r.Exact && redis.Total != ledger.Total, "the total is %d in Redis and %d in Postgres", redis.Total, ledger.Total)
 	found(true, r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
 	found(true, r.Exact && r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
 	return repairable

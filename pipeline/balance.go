@@ -9,51 +9,48 @@ import (
 )
 
 const (
-	// balanceEvents bounds the events that are read from a partition's stream for a check: some 3 MB, 20 ms of Redis, in pages
+	// MaxBacklogEvents bounds the events that are read from a partition's stream for a check: some 3 MB, 20 ms of Redis, in pages
 	// of a millisecond. Behind a longer backlog nothing is said about drift.
-	balanceEvents = 10_000
+	MaxBacklogEvents = 10_000
 	// balanceReleases bounds the releases on their way that a check takes into account.
 	balanceReleases = 1000
 )
-
-// Balance is what Postgres counts of a sale without reading its orders, all of it at one instant.
-type Balance struct {
-	Total, Sold, Version int64
-	Watermarks           map[Partition]int64 // highest accept persisted
-	Unapplied            []LedgerOrder       // releases that are not marked as applied: order, buyer, units, partition
-	Known                map[string]bool     // those of the orders asked about that have a row
-}
 
 // BalanceSource is where the balance of a sale is read.
 type BalanceSource interface {
 	Balance(ctx context.Context, saleID string, orderIDs []string, releases int) (Balance, error)
 }
 
-// drift is what a check has found: the units left, and the units that are missing (more than 0) or sold twice (less).
-type drift struct {
-	remaining int64
-	units     int64
-	exact     bool // else nothing is proved about units
+// Drift is what a check has found: the units left, and the units that are missing (more than 0) or sold twice (less).
+type Drift struct {
+	Remaining int64
+	Units     int64
+	Exact     bool // else nothing is proved about units
 }
 
-// backlog is what the streams hold at one look, read once for all sales.
-type backlog struct {
+// Backlog is what the streams hold at one look, read once for all sales.
+type Backlog struct {
 	events map[string][]Event // by sale
-	cut    map[Partition]bool // partitions whose stream is longer than balanceEvents
+	cut    map[Partition]bool // partitions whose stream is longer than MaxBacklogEvents
 }
 
-// balancer checks the identity of a sale in units without reading its orders and buyers: sales.sold stands for the live orders,
+// Balancer checks the identity of a sale in units without reading its orders and buyers: sales.sold stands for the live orders,
 // which an audit adds up. It costs the same for ten orders and for ten million.
-type balancer struct {
-	rdb   redis.UniversalClient
-	keys  Keys
-	store BalanceSource
-	audit *Auditor // for the counters
+type Balancer struct {
+	rdb     redis.UniversalClient
+	keys    Keys
+	store   BalanceSource
+	auditor *Auditor // for the counters
 }
 
-// readBacklog reads the streams of some partitions.
-func (b *balancer) readBacklog(ctx context.Context, partitions []Partition) (backlog, error) {
-	found := backlog{map[string][]Event{}, map[Partition]bool{}}
+// NewBalancer returns a Balancer over both stores.
+func NewBalancer(rdb redis.UniversalClient, keys Keys, store BalanceSource, auditor *Auditor) *Balancer {
+	return &Balancer{rdb: rdb, keys: keys, store: store, auditor: auditor}
+}
+
+// ReadBacklog reads the streams of some partitions.
+func (b *Balancer) ReadBacklog(ctx context.Context, partitions []Partition) (Backlog, error) {
+	found := Backlog{map[string][]Event{}, map[Partition]bool{}}
 	for _, p := range partitions {
 		if err := b.readStream(ctx, p, found); err != nil {
 			return found, err
@@ -62,39 +59,27 @@ func (b *balancer) readBacklog(ctx context.Context, partitions []Partition) (bac
 	return found, nil
 }
 
-func (b *balancer) readStream(ctx context.Context, p Partition, found backlog) error {
-	from := "-"
-	for read := 0; read < balanceEvents; {
-		call, cancel := context.WithTimeout(ctx, commandTimeout)
-		page, err := b.rdb.XRangeN(call, b.keys.Orders(p), from, "+", auditScanCount).Result()
-		cancel()
-		if err != nil {
-			return Wrap(KindUnavailable, err, "Redis did not list the order events")
+func (b *Balancer) readStream(ctx context.Context, p Partition, found Backlog) error {
+	read := 0
+	return EachEvent(ctx, b.rdb, b.keys, p, func(e Event) bool {
+		if read++; read > MaxBacklogEvents {
+			found.cut[p] = true
+			return false
 		}
-		for _, m := range page {
-			if e, err := DecodeEvent(p, m.ID, m.Values); err == nil {
-				found.events[e.SaleID] = append(found.events[e.SaleID], e)
-			}
-		}
-		if len(page) < auditScanCount {
-			return nil
-		}
-		read += len(page)
-		from = "(" + page[len(page)-1].ID
-	}
-	found.cut[p] = true
-	return nil
+		found.events[e.SaleID] = append(found.events[e.SaleID], e)
+		return true
+	})
 }
 
-// check compares a sale's counters, which were read first, with the streams, which were read next, and with Postgres, which is
+// Check compares a sale's counters, which were read first, with the streams, which were read next, and with Postgres, which is
 // read last: in that order nothing that is on its way is missed, and what is seen twice is known by its order id.
 //
 // What was accepted after the counters were read is left out: in the stream by its sequence. In Postgres it would be in sold
 // already; the watermark tells, and then nothing is proved. A stream hands over in its order, so that with a backlog the
 // watermark stays behind, and without one all three are read faster than an order gets through.
-func (b *balancer) check(ctx context.Context, sale *Sale, before partitionCounters, waiting backlog) (drift, error) {
+func (b *Balancer) Check(ctx context.Context, sale *Sale, before PartitionCounters, waiting Backlog) (Drift, error) {
 	redis := before.sum()
-	found := drift{remaining: redis.stock}
+	found := Drift{Remaining: redis.Stock}
 	for p := range before {
 		if waiting.cut[p] {
 			return found, nil
@@ -103,7 +88,7 @@ func (b *balancer) check(ctx context.Context, sale *Sale, before partitionCounte
 	var events []Event
 	var ids []string
 	for _, e := range waiting.events[sale.ID] {
-		if was, ours := before[e.Partition]; ours && e.Sequence <= was.accepted {
+		if was, ours := before[e.Partition]; ours && e.Sequence <= was.Accepted {
 			events, ids = append(events, e), append(ids, e.OrderID)
 		}
 	}
@@ -112,7 +97,7 @@ func (b *balancer) check(ctx context.Context, sale *Sale, before partitionCounte
 		return found, err
 	}
 	for p, was := range before {
-		if books.Watermarks[p] > was.accepted || books.Version != was.version || len(books.Unapplied) > balanceReleases {
+		if books.Watermarks[p] > was.Accepted || books.Version != was.Version || len(books.Unapplied) > balanceReleases {
 			return found, nil
 		}
 	}
@@ -120,7 +105,7 @@ func (b *balancer) check(ctx context.Context, sale *Sale, before partitionCounte
 	if err != nil {
 		return found, err
 	}
-	after, err := b.audit.counters(ctx, sale)
+	after, err := b.auditor.Counters(ctx, sale)
 	if err != nil {
 		return found, err
 	}
@@ -132,14 +117,14 @@ func (b *balancer) check(ctx context.Context, sale *Sale, before partitionCounte
 			inFlight += int64(e.Quantity)
 		}
 	}
-	found.units = books.Total - redis.stock - books.Sold - inFlight - releasing
-	found.exact = before.onlyAccepts(after)
+	found.Units = books.Total - redis.Stock - books.Sold - inFlight - releasing
+	found.Exact = before.onlyAccepts(after)
 	return found, nil
 }
 
 // releasing are the units of releases that Redis has not seen: those whose slot still names the order.
-func (b *balancer) releasing(ctx context.Context, sale *Sale, unapplied []LedgerOrder) (units int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+func (b *Balancer) releasing(ctx context.Context, sale *Sale, unapplied []LedgerOrder) (units int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	users := map[Partition][]string{}
 	orders := map[Partition][]LedgerOrder{}

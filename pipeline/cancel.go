@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"time"
-	"unicode/utf8"
 )
 
 const (
@@ -22,15 +21,18 @@ type CancelStore interface {
 
 // Canceller ends orders that their buyers want no longer.
 type Canceller struct {
-	lookup  *Lookup
-	store   CancelStore
-	news    *News
-	metrics *Metrics
+	lookup   *Lookup
+	store    CancelStore
+	notifier *Notifier
+	metrics  *LifecycleMetrics
 }
 
 // NewCanceller returns a Canceller over both stores.
-func NewCanceller(lookup *Lookup, store CancelStore, news *News, m *Metrics) *Canceller {
-	return &Canceller{lookup: lookup, store: store, news: news, metrics: m}
+func NewCanceller(lookup *Lookup, store CancelStore, notifier *Notifier, m *LifecycleMetrics) *Canceller {
+	if m == nil {
+		m = NewLifecycleMetrics(nil)
+	}
+	return &Canceller{lookup: lookup, store: store, notifier: notifier, metrics: m}
 }
 
 // Cancel ends an order of this buyer and returns it as it is then. Cancelling what is cancelled changes nothing and is no
@@ -50,7 +52,7 @@ func (c *Canceller) Cancel(ctx context.Context, sale *Sale, userID, orderID stri
 		if time.Now().After(until) {
 			return order, Errorf(KindOverloaded, "the order is still queued and can be cancelled once it is stored")
 		}
-		sleep(ctx, cancelLook)
+		Sleep(ctx, cancelLook)
 		if ctx.Err() != nil {
 			return order, Wrap(KindUnavailable, ctx.Err(), "the order was not stored in time to cancel it")
 		}
@@ -63,21 +65,21 @@ func (c *Canceller) CancelAs(ctx context.Context, saleID, orderID, actor, reason
 	if err := ValidateActor(actor); err != nil {
 		return Order{}, err
 	}
-	if reason == "" || len(reason) > MaxNoteBytes || !utf8.ValidString(reason) || hasControl(reason) {
-		return Order{}, Errorf(KindInvalid, "reason: use 1 to %d bytes of UTF-8 without control characters", MaxNoteBytes)
+	if err := ValidateReason(reason); err != nil {
+		return Order{}, err
 	}
 	order, changed, err := c.store.CancelOrderAs(ctx, saleID, orderID, actor, reason)
 	return c.cancelled(ctx, order, changed, err)
 }
 
-// cancelled tells what a cancellation came to.
+// cancelled publishes and counts what a cancellation changed.
 func (c *Canceller) cancelled(ctx context.Context, order Order, changed bool, err error) (Order, error) {
 	switch {
 	case err != nil:
 		return Order{}, err
 	case changed:
 		c.metrics.cancelled.Inc()
-		c.news.TellOrders(ctx, []Order{order})
+		c.notifier.PublishOrders(ctx, []Order{order})
 	case order.Status != StatusCancelled:
 		return order, Errorf(KindConflict, "the order is %s and can't be cancelled", order.Status)
 	}

@@ -15,14 +15,18 @@ const (
 	catalogueReread    = time.Minute      // everything is read again this often: a clock of Postgres that was set back hides changes
 	catalogueRefresh   = time.Second      // how old a sale's definition may be; Redis decides by its own, newer one
 	catalogueOverlap   = 10 * time.Second // re-read this far back: a transaction may commit after a younger one
-	catalogueLimit     = 10_000           // sales kept in memory, some 5 MB
 	cataloguePage      = 1000             // sales per query
 	catalogueTimeout   = 2 * time.Second  // one query
 	unknownSaleTTL     = time.Second      // how long "no such sale" is believed
 	unknownSaleLimit   = 10_000           // unknown ids remembered, so that guessing ids costs no memory
-	catalogueLookups   = 8                // look-ups of unknown ids under way at once, so that guessing costs no pool
 	listedAfterClosing = 24 * time.Hour   // how long a closed sale stays listed
 )
+
+// CatalogueLookups is how many look-ups of unknown ids may be under way at once, so that guessing costs no pool.
+const CatalogueLookups = 8
+
+// CatalogueLimit is how many sales a Catalogue keeps in memory, some 5 MB.
+const CatalogueLimit = 10_000
 
 // SaleSource is where sales are defined.
 type SaleSource interface {
@@ -47,12 +51,12 @@ type Catalogue struct {
 // NewCatalogue returns an empty Catalogue; Load fills it and Run keeps it fresh.
 func NewCatalogue(source SaleSource, log *slog.Logger) *Catalogue {
 	return &Catalogue{
-		source: source, log: log, slots: make(chan struct{}, catalogueLookups),
+		source: source, log: log, slots: make(chan struct{}, CatalogueLookups),
 		sales: map[string]*Sale{}, unknown: map[string]time.Time{},
 	}
 }
 
-// Load reads every sale once, at most catalogueLimit.
+// Load reads every sale once, at most CatalogueLimit.
 func (c *Catalogue) Load(ctx context.Context) error { return c.read(ctx, time.Time{}) }
 
 // Run re-reads what changed, until the context ends. An error is logged once and the memory stays as it was.
@@ -90,7 +94,7 @@ func (c *Catalogue) since() time.Time {
 
 func (c *Catalogue) read(ctx context.Context, since time.Time) error {
 	after := ""
-	for range catalogueLimit / cataloguePage {
+	for range CatalogueLimit / cataloguePage {
 		page, err := c.page(ctx, SalesFilter{UpdatedSince: since, After: after, Limit: cataloguePage})
 		if err != nil {
 			return err
@@ -117,7 +121,7 @@ func (c *Catalogue) keep(sales []*Sale) {
 		if old := c.sales[s.ID]; old != nil && old.Version > s.Version {
 			continue
 		}
-		if len(c.sales) >= catalogueLimit && c.sales[s.ID] == nil {
+		if len(c.sales) >= CatalogueLimit && c.sales[s.ID] == nil {
 			c.forgetOne()
 		}
 		c.sales[s.ID] = s

@@ -3,7 +3,6 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -27,29 +26,6 @@ func newCatalogueRig(t *testing.T) *catalogueRig {
 	r := newRig(t, rigOptions{NoSale: true})
 	proxy := through(t, withoutTLS(t, r.opts.DatabaseURL))
 	return &catalogueRig{r, proxy, pipeline.NewCatalogue(r.openStore(proxy.URL()), r.log)}
-}
-
-func (r *rig) openStore(url string) *db.Store {
-	r.Helper()
-	store, err := db.Open(r.ctx(), url, db.Options{MaxConns: 2 * pipeline.CatalogueLookups})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(store.Close)
-	return store
-}
-
-// withoutTLS makes sure that a proxy can read along.
-func withoutTLS(t *testing.T, address string) string {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	query := u.Query()
-	query.Set("sslmode", "disable")
-	u.RawQuery = query.Encode()
-	return u.String()
 }
 
 // run keeps the catalogue fresh until the test ends.

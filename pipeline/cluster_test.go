@@ -15,7 +15,6 @@ import (
 
 	"sluice/internal/localservers"
 	"sluice/internal/testkit"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -125,10 +124,10 @@ func (r *clusterRig) order(users ...string) {
 		for {
 			decision, err := r.try(pipeline.OrderRequest{UserID: users[i], Quantity: 1})
 			switch {
-			case err == nil && (decision.Code == lua.AdmitAccepted || decision.Code == lua.AdmitAlreadyOrdered):
+			case err == nil && (decision.Result == pipeline.AdmissionAccepted || decision.Result == pipeline.AdmissionAlreadyOrdered):
 				return
 			case err == nil, !busy(err) && pipeline.KindOf(err) != pipeline.KindNotLoaded, r.ctx().Err() != nil:
-				r.Errorf("order of %s: got %q, %v", users[i], decision.Code, err)
+				r.Errorf("order of %s: got %q, %v", users[i], decision.Result, err)
 				return
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -141,7 +140,7 @@ func (r *clusterRig) order(users ...string) {
 
 func (r *clusterRig) cancel(users ...string) {
 	r.Helper()
-	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, pipeline.NewNews(r.rdb, r.keys, r.log), r.metrics)
+	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, r.notifier(), r.metrics.Lifecycle)
 	slots := r.slots(r.sale)
 	for _, user := range users {
 		if _, err := canceller.Cancel(r.ctx(), r.sale, user, slots[user].OrderID); err != nil {
@@ -154,7 +153,7 @@ func (r *clusterRig) cancel(users ...string) {
 func (r *clusterRig) serve() *runningWorker {
 	r.Helper()
 	releaser := r.releaser()
-	return r.startWorker(r.store, pipeline.WorkerOptions{}, r.cashier().Job(), releaser.Job(), releaser.WaitlistJob(r.catalogue()))
+	return r.startWorker(r.store, pipeline.WorkerOptions{}, r.payments().Job(), releaser.Job(), r.handOver().Job(r.catalogue()))
 }
 
 func (r *clusterRig) orders(status string) (n int) {
@@ -177,13 +176,13 @@ func TestASaleOnACluster(t *testing.T) {
 	// Orders and payments that nobody works on yet, and a worker that died with events in hand.
 	r.order(first...)
 	r.deliverTo("dead", 2)
-	cashier, slots := r.cashier(), r.slots(r.sale)
+	service, slots := r.payments(), r.slots(r.sale)
 	together(len(first)+1, func(i int) {
 		receipt := pipeline.Receipt{SaleID: r.sale.ID, OrderID: uuid.Must(uuid.NewV7()).String()} // nobody's
 		if i < len(first) {
 			receipt.OrderID = slots[first[i]].OrderID
 		}
-		if got, err := cashier.Pay(r.ctx(), paymentFor(&receipt, i)); err != nil || got.Outcome != pipeline.PaymentWaiting {
+		if got, err := service.Pay(r.ctx(), paymentFor(&receipt, i)); err != nil || got.Outcome != pipeline.PaymentWaiting {
 			t.Errorf("payment %d: got %s, %v", i, got.Outcome, err)
 		}
 	})

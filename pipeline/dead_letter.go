@@ -1,11 +1,44 @@
 package pipeline
 
 import (
-	"context"
-	"maps"
-
-	"github.com/redis/go-redis/v9"
+	"time"
 )
+
+// Resolution says how an operator was done with a dead letter; empty while it waits for one.
+type Resolution string
+
+// The resolutions. Each is final.
+const (
+	LetterReplayed  Resolution = "replayed"  // an order was made of it
+	LetterDiscarded Resolution = "discarded" // no order will be made of it
+)
+
+// Letter is a dead letter as Postgres keeps it for an operator.
+//
+// Its Payload is the entry's fields as they are stored: a text is a string. Bytes that are no text are a map with their
+// "base64", and a value that was cut to fit has its whole length as "bytes" beside it. In a list the Payload is nil: one
+// letter can have megabytes of it.
+type Letter struct {
+	ID         int64
+	CreatedAt  time.Time
+	ResolvedAt time.Time // zero until it is resolved
+	Resolution Resolution
+	Note       string // why it was discarded
+	ReplayID   string // of the order that a replay made, or may have made; empty before the first try
+	DeadLetter
+}
+
+// LettersFilter chooses dead letters. The zero value means those that wait for an operator, from the first id on.
+type LettersFilter struct {
+	After  int64  // only letters with a greater id: the last one of the page before
+	SaleID string // only letters of this sale
+	Reason string // only letters for this reason
+	All    bool   // those that are resolved too
+	Limit  int    // at most so many; 0 or more than MaxLetters means MaxLetters
+}
+
+// MaxLetters bounds a page of dead letters: each may hold some 12 KB of text besides its payload.
+const MaxLetters = 500
 
 // Why events become dead letters: these, and the outcomes of PersistOrders that are not an order that stands. The set is
 // closed: it labels a metric.
@@ -15,74 +48,31 @@ const (
 	LetterRefused     = "refused"     // Postgres refuses a value, for instance units beyond the sale's total
 )
 
-// refusedEvent is an event that can't become an order that stands.
-type refusedEvent struct {
-	lockedEvent
-	reason string
-	cause  error
+// ReplayAs is what a replay asks for. It is kept from before the call until its outcome is known.
+type ReplayAs struct {
+	SaleID   string `json:"s"`
+	UserID   string `json:"u"`
+	Quantity int    `json:"q"`
 }
 
-// buryAll makes dead letters of refused events, one by one, and returns those that are buried. When Postgres stops
-// answering the rest stays pending and is tried again.
-func (w *Worker) buryAll(ctx context.Context, entries []Entry, refused []refusedEvent) ([]lockedEvent, error) {
-	var buried []lockedEvent
-	defer func() { w.finish(ctx, buried) }()
-	for _, r := range refused {
-		if err := w.bury(ctx, entries, r); err != nil {
-			return buried, err
-		}
-		buried = append(buried, r.lockedEvent)
-	}
-	return buried, nil
+// LetterResolution is the end of a dead letter, and the line of the audit log that tells of it.
+type LetterResolution struct {
+	Resolution Resolution
+	Actor      string
+	SaleID     string            // empty where the letter names none
+	OrderID    string            // of the order that was made; empty for a discarded letter
+	Note       string            // of a discarded letter
+	Repairs    map[string]string // of a replayed one
 }
 
-// bury writes the letter, the rejected order and the release of its units in one transaction, and only then forgets the
-// entry: whatever dies in between, the next delivery writes the same again, which changes nothing.
-func (w *Worker) bury(ctx context.Context, entries []Entry, r refusedEvent) error {
-	letter := DeadLetter{
-		Partition: r.Partition, EntryID: r.EntryID, SaleID: r.SaleID, OrderID: r.OrderID, Reason: r.reason,
-		Payload: payloadOf(entries, r), Deliveries: w.deliveries(ctx, r),
-	}
-	if r.cause != nil {
-		letter.Error = r.cause.Error()
-	}
-	event := &r.Event
-	if r.reason == LetterUndecodable {
-		event = nil
-		letter.SaleID, _ = letter.Payload["s"].(string)
-		letter.OrderID, _ = letter.Payload["o"].(string)
-	}
-	err := w.store.BuryEvent(ctx, letter, event)
-	if KindOf(err) == KindData { // not even a rejected order can be made of it
-		err = w.store.BuryEvent(ctx, letter, nil)
-	}
-	if err != nil {
-		return err
-	}
-	w.metrics.deadLetters.WithLabelValues(r.reason).Inc()
-	w.log.Error("event became a dead letter", "partition", r.Partition, "entry", r.EntryID, "reason", r.reason,
-		"sale", letter.SaleID, "order", letter.OrderID, "error", letter.Error)
-	return nil
-}
-
-func payloadOf(entries []Entry, r refusedEvent) map[string]any {
-	for _, e := range entries {
-		if e.Partition == r.Partition && e.ID == r.EntryID {
-			return maps.Clone(e.Fields)
-		}
-	}
-	return nil
-}
-
-// deliveries asks how often the entry was delivered; 0 when Redis does not tell.
-func (w *Worker) deliveries(ctx context.Context, r refusedEvent) int64 {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	pending, err := w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: w.keys.Orders(r.Partition), Group: Group, Start: r.EntryID, End: r.EntryID, Count: 1,
-	}).Result()
-	if err != nil || len(pending) == 0 {
-		return 0
-	}
-	return pending[0].RetryCount
+// DeadLetter is a stream entry that no worker could process, kept for an operator.
+type DeadLetter struct {
+	Partition  Partition
+	EntryID    string         // of the stream entry
+	SaleID     string         // empty where the entry does not tell
+	OrderID    string         // empty where the entry does not tell
+	Payload    map[string]any // the entry's fields as Redis returned them: strings of any bytes
+	Reason     string         // short and from a fixed set: it labels a metric
+	Error      string         // the whole story
+	Deliveries int64          // how often the entry was delivered before it was given up
 }

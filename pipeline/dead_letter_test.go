@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
 
@@ -18,41 +17,6 @@ func (r *rig) add(fields ...any) string {
 		r.Fatal(err)
 	}
 	return id
-}
-
-// letters counts the dead letters by reason.
-func (r *rig) letters() map[string]int {
-	r.Helper()
-	rows, err := r.raw.Query(r.ctx(), `select reason, count(*)::int from dead_letters group by reason`)
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer rows.Close()
-	counts := map[string]int{}
-	for rows.Next() {
-		var reason string
-		var n int
-		if err := rows.Scan(&reason, &n); err != nil {
-			r.Fatal(err)
-		}
-		counts[reason] = n
-	}
-	return counts
-}
-
-func (r *rig) releaser() *pipeline.Releaser {
-	return pipeline.NewReleaser(r.rdb, r.keys, r.store, r.metrics, r.log)
-}
-
-// workAll starts a worker that also applies releases, and waits until nothing is left to do.
-func (r *rig) workAll() {
-	r.Helper()
-	r.startWorker(r.store, pipeline.WorkerOptions{}, r.releaser().Job())
-	r.settled()
-	testkit.Eventually(r.T, settleLimit, "every release is applied", func() bool {
-		due, err := r.store.UnappliedReleases(r.ctx(), pipeline.ReleaseGroup{}, 1)
-		return err == nil && len(due) == 0
-	})
 }
 
 // TestPoisonIsBuriedAlone (I7, I8): entries that can't become orders get a letter each; everybody else is persisted.

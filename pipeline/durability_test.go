@@ -1,7 +1,6 @@
 package pipeline_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,14 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/internal/testkit"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -88,16 +85,16 @@ func TestReceiptsTellWhatWasConfirmed(t *testing.T) {
 			receipts := r.count("sluice_admissions_durability_total")
 			request := pipeline.OrderRequest{UserID: "ann", Quantity: 1, IdempotencyKey: "k"}
 			first, err := r.try(request)
-			if err != nil || first.Code != lua.AdmitAccepted {
-				t.Fatalf("got %q, %v, want accepted", first.Code, err)
+			if err != nil || first.Result != pipeline.AdmissionAccepted {
+				t.Fatalf("got %q, %v, want accepted", first.Result, err)
 			}
 			first.Receipt.Durability = want // a busy disk may have been late for the accept itself
 			n := 1.0
 			testkit.Eventually(t, callLimit, "the same key to get the same receipt", func() bool {
 				n++
 				again, err := r.try(request)
-				if err != nil || again.Code != lua.AdmitReplayed {
-					t.Fatalf("the key again: got %q, %v", again.Code, err)
+				if err != nil || again.Result != pipeline.AdmissionReplayed {
+					t.Fatalf("the key again: got %q, %v", again.Result, err)
 				}
 				return again.Receipt == first.Receipt
 			})
@@ -111,24 +108,6 @@ func TestReceiptsTellWhatWasConfirmed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// lockedLog is a log that goroutines write.
-type lockedLog struct {
-	mu  sync.Mutex // protects the buffer
-	buf bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lockedLog) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), text)
 }
 
 // TestAReplicaThatHangsHoldsNobodyUp: accepts go on, told at the lower level; when it is back, so is the level. Either
@@ -201,8 +180,8 @@ func TestALostReplyClaimsNothingThatWasNotConfirmed(t *testing.T) {
 	proxy.DropReplyTo("evalsha", 1)
 	request := pipeline.OrderRequest{UserID: "ann", Quantity: 1, IdempotencyKey: "k"}
 	got, err := r.try(request)
-	if err != nil || got.Code != lua.AdmitAccepted || proxy.Lost() != 1 {
-		t.Fatalf("got %q, %v after %d lost replies, want accepted after 1", got.Code, err, proxy.Lost())
+	if err != nil || got.Result != pipeline.AdmissionAccepted || proxy.Lost() != 1 {
+		t.Fatalf("got %q, %v after %d lost replies, want accepted after 1", got.Result, err, proxy.Lost())
 	}
 	if got.Receipt.Durability != fsync {
 		t.Errorf("got %q, want fsync: no replica has it", got.Receipt.Durability)

@@ -25,6 +25,12 @@ type Event struct {
 	TraceParent string // W3C trace context; empty when the request was not sampled
 }
 
+// Accept is an accepted order as its buyer's slot holds it: the event, and the hashes of the request that made it.
+type Accept struct {
+	Event
+	KeyHash, PayloadHash string // see lua.AdmitRequest; empty where the request had no Idempotency-Key
+}
+
 // DecodeEvent reads a stream entry. Its error names the first field that is missing or out of range; such an entry was
 // not written by admit.lua and can never be persisted.
 func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, error) {
@@ -48,9 +54,9 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 	case d.err != nil:
 		return Event{}, d.err
 	case err != nil || id.String() != e.OrderID:
-		return Event{}, fmt.Errorf("field o: %q is not a UUID", clip(e.OrderID))
+		return Event{}, fmt.Errorf("field o: %q is not a UUID", Clip(e.OrderID))
 	case !ValidSaleID(e.SaleID):
-		return Event{}, fmt.Errorf("field s: %q is not a sale id", clip(e.SaleID))
+		return Event{}, fmt.Errorf("field s: %q is not a sale id", Clip(e.SaleID))
 	}
 	if err := ValidateUserID(e.UserID); err != nil {
 		return Event{}, fmt.Errorf("field u: %w", err)
@@ -58,8 +64,8 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 	return e, nil
 }
 
-// fields are the stream's fields of an event, as admit.lua writes them.
-func (e *Event) fields() map[string]any {
+// Fields are the stream's fields of an event, as admit.lua writes them.
+func (e *Event) Fields() map[string]any {
 	fields := map[string]any{
 		"v": strconv.Itoa(EventVersion), "s": e.SaleID, "k": strconv.FormatInt(e.Sequence, 10), "o": e.OrderID,
 		"n": strconv.FormatInt(e.Number, 10), "u": e.UserID, "q": strconv.Itoa(e.Quantity),
@@ -97,13 +103,13 @@ func (d *decoder) integer(name string, least, most int64) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < least || n > most {
-		d.err = fmt.Errorf("field %s: %q is not an integer from %d to %d", name, clip(s), least, most)
+		d.err = fmt.Errorf("field %s: %q is not an integer from %d to %d", name, Clip(s), least, most)
 	}
 	return n
 }
 
-// clip keeps error texts short whatever a stranger wrote into the stream.
-func clip(s string) string {
+// Clip keeps error texts short whatever a stranger wrote into the stream.
+func Clip(s string) string {
 	const most = 64
 	if len(s) <= most {
 		return s

@@ -22,15 +22,18 @@ type ExpireStore interface {
 // Expirer ends orders that were not paid in time. Their units are owed to Redis in the transaction that ends them; the
 // Releaser brings them there. Running twice, at once or after a crash at any point, expires nothing twice.
 type Expirer struct {
-	store   ExpireStore
-	news    *News
-	metrics *Metrics
-	log     *slog.Logger
+	store    ExpireStore
+	notifier *Notifier
+	metrics  *LifecycleMetrics
+	log      *slog.Logger
 }
 
 // NewExpirer returns an Expirer over a store.
-func NewExpirer(store ExpireStore, news *News, m *Metrics, log *slog.Logger) *Expirer {
-	return &Expirer{store: store, news: news, metrics: m, log: log}
+func NewExpirer(store ExpireStore, notifier *Notifier, m *LifecycleMetrics, log *slog.Logger) *Expirer {
+	if m == nil {
+		m = NewLifecycleMetrics(nil)
+	}
+	return &Expirer{store: store, notifier: notifier, metrics: m, log: log}
 }
 
 // Job expires orders as they become due.
@@ -39,7 +42,7 @@ func (e *Expirer) Job() Job { return Job{Name: "expire", Every: expireEvery, Run
 // Expire ends every order that is due now. Errors: KindUnavailable; what was expired until then stays so.
 func (e *Expirer) Expire(ctx context.Context) error {
 	for ctx.Err() == nil {
-		step := begun(ctx)
+		step := Uninterrupted(ctx)
 		expired, err := e.store.ExpireOrders(step, ExpireBatch)
 		if err != nil {
 			return err
@@ -47,7 +50,7 @@ func (e *Expirer) Expire(ctx context.Context) error {
 		if len(expired) > 0 {
 			e.metrics.expired.Add(float64(len(expired)))
 			e.log.Info("orders expired unpaid", "orders", len(expired))
-			e.news.TellOrders(step, expired)
+			e.notifier.PublishOrders(step, expired)
 		}
 		if len(expired) < ExpireBatch {
 			return nil

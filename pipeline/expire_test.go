@@ -17,19 +17,19 @@ func TestUnpaidUnitsGoToOthers(t *testing.T) {
 	t.Parallel()
 	const units = 40
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: units, PaymentWindow: time.Second}})
-	news := pipeline.NewNews(r.rdb, r.keys, r.log)
+	news := r.notifier()
 	r.startWorker(r.store, pipeline.WorkerOptions{},
-		pipeline.NewExpirer(r.store, news, r.metrics, r.log).Job(),
-		pipeline.NewReleaser(r.rdb, r.keys, r.store, r.metrics, r.log).Job())
+		pipeline.NewExpirer(r.store, news, r.metrics.Lifecycle, r.log).Job(),
+		pipeline.NewReleaser(r.rdb, r.keys, r.store, r.handOvers(), r.metrics.Lifecycle, r.log).Job())
 	for round := range 3 {
 		for i := range units {
 			user := fmt.Sprintf("buyer-%d-%d", round, i)
 			testkit.Eventually(t, settleLimit, "a unit is on sale for "+user, func() bool {
 				decision, err := r.try(pipeline.OrderRequest{UserID: user, Quantity: 1})
-				if err == nil && decision.Code != lua.AdmitAccepted && decision.Code != lua.AdmitSoldOut {
-					t.Errorf("order of %s: got %s", user, decision.Code)
+				if err == nil && decision.Result != pipeline.AdmissionAccepted && decision.Result != pipeline.AdmissionSoldOut {
+					t.Errorf("order of %s: got %s", user, decision.Result)
 				}
-				return err == nil && decision.Code == lua.AdmitAccepted
+				return err == nil && decision.Result == pipeline.AdmissionAccepted
 			})
 		}
 		report, err := r.auditor.Audit(r.ctx(), r.sale)
@@ -52,20 +52,14 @@ func TestUnpaidUnitsGoToOthers(t *testing.T) {
 	})
 }
 
-// busy reports whether an answer is that of a machine that is busy with something else: an order is still queued, or a store
-// did not answer within its seconds. The buyer asks again.
-func busy(err error) bool {
-	return pipeline.KindOf(err) == pipeline.KindOverloaded || pipeline.KindOf(err) == pipeline.KindUnavailable
-}
-
 // TestCancelRaces: a buyer who cancels while the order is on its way, and again and again, gets the unit back on sale once.
 func TestCancelRaces(t *testing.T) {
 	t.Parallel()
 	const buyers = 20
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour}})
-	news := pipeline.NewNews(r.rdb, r.keys, r.log)
-	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, news, r.metrics)
-	r.startWorker(r.store, pipeline.WorkerOptions{}, pipeline.NewReleaser(r.rdb, r.keys, r.store, r.metrics, r.log).Job())
+	news := r.notifier()
+	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, news, r.metrics.Lifecycle)
+	r.startWorker(r.store, pipeline.WorkerOptions{}, pipeline.NewReleaser(r.rdb, r.keys, r.store, r.handOvers(), r.metrics.Lifecycle, r.log).Job())
 	receipts := r.admitMany("buyer", buyers)
 	together(3*buyers, func(i int) {
 		buyer := i % buyers

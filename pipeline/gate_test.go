@@ -37,30 +37,9 @@ func newFaultyRig(t *testing.T, opts pipeline.AdmissionOptions) *faultyRig {
 	r.admission = r.newAdmission(client, opts)
 	testkit.Eventually(t, callLimit, "the first order", func() bool { // more often than once where the test's limits are short
 		got, err := r.try(pipeline.OrderRequest{UserID: "first", Quantity: 1})
-		return err == nil && (got.Code == lua.AdmitAccepted || got.Code == lua.AdmitAlreadyOrdered)
+		return err == nil && (got.Result == pipeline.AdmissionAccepted || got.Result == pipeline.AdmissionAlreadyOrdered)
 	})
 	return &faultyRig{r, proxy, client}
-}
-
-func through(t *testing.T, url string) *faultnet.Proxy {
-	t.Helper()
-	proxy, err := faultnet.Listen(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := proxy.Close(); err != nil {
-			t.Errorf("close the proxy: %v", err)
-		}
-	})
-	return proxy
-}
-
-func redisURL(r *rig) string {
-	if o := r.rdb.(*redis.Client).Options(); o.Network == "tcp" {
-		return "redis://" + o.Addr
-	}
-	return "unix://" + r.rdb.(*redis.Client).Options().Addr
 }
 
 // requests are calls of Admit that run in the background.
@@ -104,8 +83,8 @@ func (q *requests) wantAllAccepted() {
 		events[e.UserID] = append(events[e.UserID], e)
 	}
 	for user, a := range answers {
-		if a.err != nil || a.Code != lua.AdmitAccepted {
-			q.r.Errorf("%s: got %q, %v, want accepted", user, a.Code, a.err)
+		if a.err != nil || a.Result != pipeline.AdmissionAccepted {
+			q.r.Errorf("%s: got %q, %v, want accepted", user, a.Result, a.err)
 			continue
 		}
 		slot, of := slots[user], events[user]
@@ -244,15 +223,15 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 	f.proxy.Thaw()
 	testkit.Eventually(t, callLimit, "an answer", func() bool {
 		got, err := f.try(request)
-		return err == nil && (got.Code == lua.AdmitAccepted || got.Code == lua.AdmitReplayed)
+		return err == nil && (got.Result == pipeline.AdmissionAccepted || got.Result == pipeline.AdmissionReplayed)
 	})
 	var again pipeline.Decision
 	testkit.Eventually(t, callLimit, "an answer to the key again", func() bool {
 		again, err = f.try(request)
 		return err == nil
 	})
-	if again.Code != lua.AdmitReplayed {
-		t.Fatalf("the key again: got %q", again.Code)
+	if again.Result != pipeline.AdmissionReplayed {
+		t.Fatalf("the key again: got %q", again.Result)
 	}
 	// What is left then are the client's idle connections: one for commands, one for pipelines.
 	testkit.Eventually(t, callLimit, "the tries to arrive and their connections to end", func() bool { return f.proxy.Connections() <= 2 })
@@ -364,7 +343,7 @@ func TestAdmissionOutlivesRedis(t *testing.T) {
 				user := fmt.Sprintf("buyer-%d-%d", i, n)
 				got, err := r.admission.Admit(context.Background(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
 				switch {
-				case err == nil && got.Code == lua.AdmitAccepted:
+				case err == nil && got.Result == pipeline.AdmissionAccepted:
 					told[i][got.Receipt.OrderID] = user
 					accepts.Add(1)
 				case pipeline.KindOf(err) == pipeline.KindUnavailable:
@@ -372,7 +351,7 @@ func TestAdmissionOutlivesRedis(t *testing.T) {
 				case pipeline.KindOf(err) == pipeline.KindNotLoaded: // until Redis is verified
 					refusals.Add(1)
 				default:
-					t.Errorf("%s: got %q, %v", user, got.Code, err)
+					t.Errorf("%s: got %q, %v", user, got.Result, err)
 					return
 				}
 			}
@@ -429,7 +408,7 @@ func TestAServerThatTookOverIsFound(t *testing.T) {
 	r.verifies()
 	testkit.Eventually(t, callLimit, "orders after the verification", func() bool {
 		decision, err := r.try(pipeline.OrderRequest{UserID: "cy", Quantity: 1})
-		return err == nil && decision.Code == lua.AdmitAccepted
+		return err == nil && decision.Result == pipeline.AdmissionAccepted
 	})
 }
 
@@ -468,8 +447,8 @@ func TestAFullRedisWritesNothingByHalves(t *testing.T) {
 	if got := r.count("sluice_admission_retries_total"); got != 4 {
 		t.Errorf("4 requests failed after %v calls: what does not pass by itself is not repeated", got)
 	}
-	if decision, err := r.try(pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || decision.Code != lua.AdmitAlreadyOrdered {
-		t.Errorf("an answer that needs no memory: got %q, %v", decision.Code, err)
+	if decision, err := r.try(pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || decision.Result != pipeline.AdmissionAlreadyOrdered {
+		t.Errorf("an answer that needs no memory: got %q, %v", decision.Result, err)
 	}
 	if after := r.dump(r.sale); after != before {
 		t.Errorf("Redis changed from\n%s to\n%s", before, after)

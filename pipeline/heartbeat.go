@@ -18,7 +18,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := w.beat(ctx); err != nil && ctx.Err() == nil {
-			w.troubled("heartbeat", err)
+			w.stepFailed("heartbeat", err)
 		}
 	}
 }
@@ -26,7 +26,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 // beat sets the heartbeat of every partition in one round trip. A Redis that is out of memory refuses SET but not PEXPIRE,
 // so each key is first prolonged.
 func (w *Worker) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	pipe := w.rdb.Pipeline()
 	for p := range Partition(w.opts.Partitions) {

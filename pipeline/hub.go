@@ -20,21 +20,9 @@ const (
 	hubTimeout  = 2 * time.Second // one query
 )
 
-// OrderKey names an order.
-type OrderKey struct {
-	SaleID  string
-	OrderID string // UUID in its canonical form
-}
-
 // HubSource is where changed orders are read.
 type HubSource interface {
 	OrdersByID(ctx context.Context, keys []OrderKey) ([]Order, error)
-}
-
-// HubOptions bound a Hub. Zero values get the defaults.
-type HubOptions struct {
-	Limit      int           // watches at once; default 50,000
-	SweepEvery time.Duration // default 3 s
 }
 
 // Hub tells everybody in this process who watches an order that its status changed. It needs one connection to Redis,
@@ -48,14 +36,9 @@ type HubOptions struct {
 // A watcher gets every status that is the newest when he looks, not each that there was: of several changes between two
 // looks he is told the last one. One that does not look holds up nobody.
 type Hub struct {
-	rdb        redis.UniversalClient
-	keys       Keys
-	partitions int
-	orders     HubSource
-	opts       HubOptions
-	log        *slog.Logger
-	metrics    hubMetrics
-	wake       chan struct{} // one signal waits for the reader
+	HubConfig
+	metrics hubMetrics
+	wake    chan struct{} // one signal waits for the reader
 
 	mu      sync.Mutex // protects the rest, and the watches' own fields
 	watched map[OrderKey][]*Watch
@@ -65,16 +48,28 @@ type Hub struct {
 	ended   bool
 }
 
-// NewHub returns a Hub; Run makes it work. A nil registerer leaves its metrics unregistered.
-func NewHub(rdb redis.UniversalClient, keys Keys, partitions int, orders HubSource, opts HubOptions, reg prometheus.Registerer, log *slog.Logger) *Hub {
-	if opts.Limit == 0 {
-		opts.Limit = hubLimit
+// HubConfig is what a Hub works with, and its bounds. Zero bounds get the defaults.
+type HubConfig struct {
+	Redis      redis.UniversalClient
+	Keys       Keys
+	Partitions int // of the installation
+	Orders     HubSource
+	Limit      int                   // watches at once; default 50,000
+	SweepEvery time.Duration         // default 3 s
+	Registerer prometheus.Registerer // of the metrics; nil: nothing is exported
+	Log        *slog.Logger
+}
+
+// NewHub returns a Hub; Run makes it work.
+func NewHub(c HubConfig) *Hub {
+	if c.Limit == 0 {
+		c.Limit = hubLimit
 	}
-	if opts.SweepEvery == 0 {
-		opts.SweepEvery = hubSweep
+	if c.SweepEvery == 0 {
+		c.SweepEvery = hubSweep
 	}
 	return &Hub{
-		rdb: rdb, keys: keys, partitions: partitions, orders: orders, opts: opts, log: log, metrics: newHubMetrics(reg),
+		HubConfig: c, metrics: newHubMetrics(c.Registerer),
 		wake: make(chan struct{}, 1), watched: map[OrderKey][]*Watch{}, due: newDueQueue(),
 	}
 }
@@ -91,9 +86,9 @@ func (h *Hub) Run(ctx context.Context) {
 
 // read asks Postgres for what is due, batch after batch.
 func (h *Hub) read(ctx context.Context) {
-	sweeps := time.NewTicker(h.opts.SweepEvery)
+	sweeps := time.NewTicker(h.SweepEvery)
 	defer sweeps.Stop()
-	pause := newPause()
+	backoff := NewBackoff()
 	troubled := false
 	for ctx.Err() == nil {
 		select { // also while there is always something due
@@ -113,16 +108,16 @@ func (h *Hub) read(ctx context.Context) {
 		}
 		err := h.tell(ctx, batch)
 		if err == nil {
-			pause.over()
+			backoff.Reset()
 			troubled = false
 			continue
 		}
 		h.again(batch)
 		if !troubled && ctx.Err() == nil {
 			troubled = true
-			h.log.Warn("changed orders can't be read; those who wait are told later", "error", err)
+			h.Log.Warn("changed orders can't be read; those who wait are told later", "error", err)
 		}
-		pause.wait(ctx)
+		backoff.Wait(ctx)
 	}
 }
 
@@ -167,7 +162,7 @@ func (h *Hub) tell(ctx context.Context, batch []dueOrder) error {
 			since[d.key] = d.since
 		}
 	}
-	orders, err := h.orders.OrdersByID(ctx, keys)
+	orders, err := h.Orders.OrdersByID(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -235,23 +230,4 @@ func (h *Hub) end() {
 			close(w.changes)
 		}
 	}
-}
-
-type hubMetrics struct {
-	waiting prometheus.Gauge
-	delay   prometheus.Histogram
-}
-
-func newHubMetrics(reg prometheus.Registerer) hubMetrics {
-	m := hubMetrics{
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_push_waiting", Help: "Clients of this process that wait to be told of an order."}),
-		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_push_delay_seconds", Help: "From the news of a change to its hand-over to those who wait.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}), // 0.5 ms … 4 s
-	}
-	if reg != nil {
-		reg.MustRegister(m.waiting, m.delay)
-	}
-	return m
 }

@@ -1,7 +1,6 @@
 package pipeline_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,48 +12,6 @@ import (
 	"sluice/pipeline"
 )
 
-// runHub runs a hub until the test ends, or it is stopped.
-func (r *rig) runHub(o pipeline.HubOptions) (*pipeline.Hub, func()) {
-	hub := pipeline.NewHub(r.rdb, r.keys, r.opts.Partitions, r.store, o, r.registry, r.log)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		hub.Run(ctx)
-	}()
-	stop := func() {
-		cancel()
-		<-done
-	}
-	r.Cleanup(stop)
-	return hub, stop
-}
-
-func (r *rig) watch(hub *pipeline.Hub, orderID string) *pipeline.Watch {
-	r.Helper()
-	w, err := hub.Watch(r.sale.ID, orderID, 0)
-	if err != nil {
-		r.Fatalf("watch: %v", err)
-	}
-	r.Cleanup(w.Close)
-	return w
-}
-
-// told waits for a watch's next change and expects a version.
-func (r *rig) told(w *pipeline.Watch, version int) pipeline.Order {
-	r.Helper()
-	select {
-	case order, open := <-w.Changes():
-		if !open || order.Version != version {
-			r.Fatalf("told: got %+v (open %t), want version %d", order, open, version)
-		}
-		return order
-	case <-time.After(callLimit):
-		r.Fatalf("not told of version %d within %s", version, callLimit)
-	}
-	return pipeline.Order{}
-}
-
 // untold expects that nothing was told: by now, since the watches beside it were.
 func (r *rig) untold(w *pipeline.Watch) {
 	r.Helper()
@@ -64,18 +21,6 @@ func (r *rig) untold(w *pipeline.Watch) {
 	default:
 	}
 }
-
-// subscribed waits until the hubs listen to so many connections' channels.
-func (r *rig) subscribed(n int64) {
-	r.Helper()
-	testkit.Eventually(r.T, callLimit, "the subscription", func() bool {
-		got, err := r.rdb.PubSubNumSub(r.ctx(), r.keys.News(3)).Result()
-		return err == nil && got[r.keys.News(3)] == n
-	})
-}
-
-// never is a sweep that no test lives to see: what is told then is told by news, or by the look after a subscription.
-var never = pipeline.HubOptions{SweepEvery: time.Hour}
 
 // TestHubTells: those who watch an order are told of it, once for each change, by a worker's news; nobody else is.
 func TestHubTells(t *testing.T) {
@@ -98,8 +43,8 @@ func TestHubTells(t *testing.T) {
 	}
 	again.Close()
 	again.Close()
-	news := pipeline.NewNews(r.rdb, r.keys, r.log)
-	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, news, r.metrics)
+	news := r.notifier()
+	canceller := pipeline.NewCanceller(pipeline.NewLookup(r.rdb, r.keys, r.store), r.store, news, r.metrics.Lifecycle)
 	cancelled, err := canceller.Cancel(r.ctx(), r.sale, "buyer-0", receipts[0].OrderID)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +53,7 @@ func TestHubTells(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, cancelled)
 	}
 	// The same news again is none, and a late watcher is told what is.
-	news.TellOrders(r.ctx(), []pipeline.Order{cancelled, cancelled})
+	news.PublishOrders(r.ctx(), []pipeline.Order{cancelled, cancelled})
 	r.told(r.watch(hub, receipts[0].OrderID), 2)
 	for _, w := range []*pipeline.Watch{first, again, other, stranger} {
 		r.untold(w)
@@ -125,7 +70,7 @@ func TestHubTells(t *testing.T) {
 func TestHubFindsLostNews(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 2000}})
-	hub, _ := r.runHub(pipeline.HubOptions{SweepEvery: 50 * time.Millisecond})
+	hub, _ := r.runHub(pipeline.HubConfig{SweepEvery: 50 * time.Millisecond})
 	r.subscribed(1)
 	var watches []*pipeline.Watch
 	for crowd := range 6 { // one of 1,200 would find a busy machine too slow
@@ -149,10 +94,10 @@ func TestHubSubscribesAgain(t *testing.T) {
 	r.subscribed(1)
 	receipts := r.admitMany("buyer", 3)
 	events := r.events(r.sale)
-	news := pipeline.NewNews(r.rdb, r.keys, r.log)
+	news := r.notifier()
 	tell := func(e pipeline.Event) {
 		r.persist(e)
-		news.Tell(r.ctx(), []pipeline.Changed{{Partition: e.Partition, SaleID: e.SaleID, OrderID: e.OrderID}})
+		news.Publish(r.ctx(), []pipeline.Changed{{Partition: e.Partition, SaleID: e.SaleID, OrderID: e.OrderID}})
 	}
 	watches := map[string]*pipeline.Watch{}
 	for _, receipt := range receipts {
@@ -199,7 +144,7 @@ func TestHubWithoutPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed := []pipeline.Changed{{Partition: r.sale.Partitions[0], SaleID: r.sale.ID, OrderID: receipt.OrderID}}
-	pipeline.NewNews(r.rdb, r.keys, r.log).Tell(r.ctx(), changed)
+	r.notifier().Publish(r.ctx(), changed)
 	late := r.watch(hub, receipt.OrderID)
 	if err := postgres.Restart(r.ctx()); err != nil {
 		t.Fatal(err)
@@ -217,7 +162,7 @@ func TestHubKeepsTheNewest(t *testing.T) {
 	receipt := r.admit("ann", 1)
 	slow, quick := r.watch(hub, receipt.OrderID), r.watch(hub, receipt.OrderID)
 	change := func(version int) {
-		pipeline.NewNews(r.rdb, r.keys, r.log).Tell(r.ctx(),
+		r.notifier().Publish(r.ctx(),
 			[]pipeline.Changed{{Partition: r.sale.Partitions[0], SaleID: r.sale.ID, OrderID: receipt.OrderID}})
 		r.told(quick, version)
 	}
@@ -243,7 +188,7 @@ func TestHubKeepsTheNewest(t *testing.T) {
 func TestHubLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
-	hub, _ := r.runHub(pipeline.HubOptions{Limit: 17})
+	hub, _ := r.runHub(pipeline.HubConfig{Limit: 17})
 	id := uuid.NewString()
 	var all []*pipeline.Watch
 	for range 16 {

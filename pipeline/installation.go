@@ -36,13 +36,13 @@ func CheckInstallation(ctx context.Context, rdb redis.Cmdable, keys Keys, partit
 	for p := range all {
 		all[p] = Partition(p)
 	}
-	return checkOwners(ctx, rdb, keys, all, id, KindInvalid, false)
+	return CheckOwners(ctx, rdb, keys, all, id, KindInvalid, false)
 }
 
-// checkOwners compares the owners of some partitions with an id. With must, a partition that belongs to nobody is an error.
+// CheckOwners compares the owners of some partitions with an id. With must, a partition that belongs to nobody is an error.
 // Of a cluster's node it may be asked about partitions of other nodes: what the node does not have is not compared.
-func checkOwners(ctx context.Context, rdb redis.Cmdable, keys Keys, partitions []Partition, id string, kind Kind, must bool) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+func CheckOwners(ctx context.Context, rdb redis.Cmdable, keys Keys, partitions []Partition, id string, kind Kind, must bool) error {
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	pipe := rdb.Pipeline()
 	owners := make([]*redis.StringCmd, len(partitions))
@@ -112,8 +112,8 @@ func (g *Guard) Found(err error) {
 
 type lookKey struct{}
 
-// looking marks the calls that a Guard always lets pass.
-func looking(ctx context.Context) context.Context { return context.WithValue(ctx, lookKey{}, true) }
+// WithLook marks the calls that a Guard always lets pass.
+func WithLook(ctx context.Context) context.Context { return context.WithValue(ctx, lookKey{}, true) }
 
 func (g *Guard) refuses(ctx context.Context) error {
 	if away := g.away.Load(); away != nil && ctx.Value(lookKey{}) == nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/internal/testkit"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -47,9 +46,9 @@ func TestAForeignWorkerLeavesOrdersAlone(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	theirs := r.other()
 	r.admitMany("buyer", 20)
-	worker := theirs.startWorker(theirs.store, pipeline.WorkerOptions{ClaimMinIdle: 11 * time.Second})
+	foreign := theirs.startWorker(theirs.store, pipeline.WorkerOptions{ClaimMinIdle: 11 * time.Second})
 	testkit.Eventually(t, settleLimit, "the foreign worker is given events", func() bool { return theirs.count("sluice_worker_errors_total") > 0 })
-	worker.stop()
+	foreign.stop()
 	if got := len(r.events(r.sale)); got != 20 {
 		t.Errorf("%d of 20 events are in the stream", got)
 	}
@@ -87,7 +86,7 @@ func TestAForeignVerifierVerifiesNothing(t *testing.T) {
 	if err := theirs.store.CreateSale(theirs.ctx(), same); err != nil {
 		t.Fatal(err)
 	}
-	verifier := pipeline.NewVerifier(theirs.rdb, theirs.keys, theirs.store, theirs.opts.Partitions, theirs.metrics, theirs.log)
+	verifier := pipeline.NewVerifier(theirs.verifierConfig())
 	if _, err := verifier.Rebuild(theirs.ctx(), same.ID, "ann", true); !pipeline.IsForeign(err) {
 		t.Errorf("a rebuild by the other installation: got %v, want it refused", err)
 	}
@@ -137,18 +136,19 @@ func TestAGuardedProcessKeepsAway(t *testing.T) {
 	guarded, open := connect(guard.OnConnect), connect(nil)
 	guarded.AddHook(guard)
 	open.AddHook(guard) // only the hook: what this client is refused, it is refused on any connection
-	verifier := pipeline.NewVerifier(guarded, r.keys, r.store, r.opts.Partitions, r.metrics, r.log)
-	verifier.TellForeign(guard.Found)
+	config := r.verifierConfig()
+	config.Redis, config.Found = guarded, guard.Found
+	verifier := pipeline.NewVerifier(config)
 	ctx, stop := context.WithCancel(r.ctx())
 	var running sync.WaitGroup
 	running.Go(func() { verifier.Run(ctx) })
 	defer running.Wait()
 	defer stop()
-	admission := r.newAdmission(guarded, pipeline.AdmissionOptions{})
+	guardedAdmission := r.newAdmission(guarded, pipeline.AdmissionOptions{})
 	try := func(user string) error {
-		decision, err := admission.Admit(r.ctx(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
-		if err == nil && decision.Code != lua.AdmitAccepted {
-			err = fmt.Errorf("code %s", decision.Code)
+		decision, err := guardedAdmission.Admit(r.ctx(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
+		if err == nil && decision.Result != pipeline.AdmissionAccepted {
+			err = fmt.Errorf("code %s", decision.Result)
 		}
 		return err
 	}

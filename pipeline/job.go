@@ -13,21 +13,8 @@ type Job struct {
 	Run   func(ctx context.Context) error
 }
 
-// begun is the context of a step that, once begun, is finished and counted, although the job's tick or the worker ends
+// Uninterrupted is the context of a step that, once begun, is finished and counted, although the job's tick or the worker ends
 // meanwhile: a transaction that is cut off may have been committed, and nobody would be told of it. And a step that takes
 // longer than what a tick leaves it would be cut off in every tick, for ever. A step has deadlines of its own, of some
 // seconds at most; the job looks between its steps whether its time is over.
-func begun(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
-
-// jobLoop tries for the job's tick, until the context ends.
-func (w *Worker) jobLoop(ctx context.Context, job Job) {
-	for {
-		sleep(ctx, job.Every)
-		if ctx.Err() != nil {
-			return
-		}
-		if _, err := w.locks.RunOnce(ctx, w.keys.JobLock(job.Name), job.Every, job.Run); err != nil && ctx.Err() == nil {
-			w.troubled(job.Name, err)
-		}
-	}
-}
+func Uninterrupted(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

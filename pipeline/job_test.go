@@ -40,7 +40,7 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
 	late, paid := r.admit("late", 1), r.admitMany("paid", 2)
 	for i := range paid {
-		if got, err := r.cashier().Pay(r.ctx(), paymentFor(&paid[i], 0)); err != nil || got.Outcome != pipeline.PaymentWaiting {
+		if got, err := r.payments().Pay(r.ctx(), paymentFor(&paid[i], 0)); err != nil || got.Outcome != pipeline.PaymentWaiting {
 			t.Fatalf("got %s, %v, want it to wait", got.Outcome, err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 		r.told(w, 1)
 	}
 
-	news, store := pipeline.NewNews(r.rdb, r.keys, r.log), &interrupted{Store: r.store}
+	news, store := r.notifier(), &interrupted{Store: r.store}
 	run := func(job pipeline.Job) {
 		ctx, over := context.WithCancel(r.ctx())
 		defer over()
@@ -66,17 +66,17 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 			t.Errorf("%s: counted %v, want %v", what, got, want)
 		}
 	}
-	run(pipeline.NewCashier(r.rdb, r.keys, r.store, store, news, r.metrics, r.log).Job())
+	run(r.paymentsWith(store).Job())
 	counts("paid", r.labelled("sluice_payments_total", "outcome", "paid"), 1)
-	run(pipeline.NewExpirer(store, news, r.metrics, r.log).Job())
+	run(pipeline.NewExpirer(store, news, r.metrics.Lifecycle, r.log).Job())
 	counts("expired", r.count("sluice_orders_expired_total"), 1)
-	run(pipeline.NewReleaser(r.rdb, r.keys, store, r.metrics, r.log).Job())
+	run(pipeline.NewReleaser(r.rdb, r.keys, store, r.handOvers(), r.metrics.Lifecycle, r.log).Job())
 	counts("given back", r.count("sluice_stock_released_total"), 1)
 	for _, w := range watches {
 		r.told(w, 2)
 	}
 	testkit.Eventually(t, settleLimit, "the other payment to be decided", func() bool {
-		run(pipeline.NewCashier(r.rdb, r.keys, r.store, store, news, r.metrics, r.log).Job())
+		run(r.paymentsWith(store).Job())
 		return r.labelled("sluice_payments_total", "outcome", "paid") == 2
 	})
 	r.balanced(r.sale, 2)

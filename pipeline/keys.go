@@ -6,9 +6,6 @@ import (
 	"sluice/lua"
 )
 
-// Group is the consumer group of every order stream.
-const Group = "workers"
-
 // MaxPartitions bounds PARTITIONS: every worker reads every partition, and two digits name it.
 const MaxPartitions = 64
 
@@ -58,12 +55,13 @@ func (k Keys) Trusted(p Partition) string { return k.in(p, "trusted") }
 // each may be lost, or come from elsewhere, by itself.
 func (k Keys) Installation(p Partition) string { return k.in(p, "installation") }
 
-func (k Keys) verify(p Partition, id string) lua.VerifyKeys {
+// ForVerify are the keys of the steps of a verification, by the installation of this id.
+func (k Keys) ForVerify(p Partition, id string) lua.VerifyKeys {
 	return lua.VerifyKeys{Trusted: k.Trusted(p), Installation: k.Installation(p), ID: id}
 }
 
 // Look names a partition to lua.Look, for whoever only wants to know how far it is verified.
-func (k Keys) Look(p Partition) lua.VerifyKeys { return k.verify(p, "") }
+func (k Keys) Look(p Partition) lua.VerifyKeys { return k.ForVerify(p, "") }
 
 // Staged is where a rebuild puts a sale's slots before it installs them all at once.
 func (k Keys) Staged(p Partition, saleID, token string) string {
@@ -92,14 +90,16 @@ func (k Keys) OrderCounter(day string) string { return k.Prefix + ":{seq}:order:
 // OrderCounterGiver holds "<run_id>:<replid>" of the server process that leased numbers of that counter last.
 func (k Keys) OrderCounterGiver(day string) string { return k.Prefix + ":{seq}:giver:" + day }
 
-func (k Keys) admit(p Partition, saleID string) lua.AdmitKeys {
+// ForAdmit are the keys of lua.Admit and lua.Join.
+func (k Keys) ForAdmit(p Partition, saleID string) lua.AdmitKeys {
 	return lua.AdmitKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
 		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
 	}
 }
 
-func (k Keys) release(p Partition, saleID string) lua.ReleaseKeys {
+// ForRelease are the keys of the scripts that give units back: lua.Release, lua.HandOver, lua.Leave and lua.Adjust.
+func (k Keys) ForRelease(p Partition, saleID string) lua.ReleaseKeys {
 	return lua.ReleaseKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
 		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),

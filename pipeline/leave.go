@@ -15,24 +15,24 @@ const leaveTimeout = 5 * time.Second
 func (w *Worker) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	handedOver := 0
+	released := 0
 	for p := range Partition(w.opts.Partitions) {
-		n, err := w.handOver(ctx, p)
-		handedOver += n
+		n, err := w.releaseClaims(ctx, p)
+		released += n
 		if err == nil {
 			err = w.removeSelf(ctx, p)
 		}
 		if err != nil {
-			w.troubled("leave", err)
+			w.stepFailed("leave", err)
 			return
 		}
 	}
-	w.log.Info("worker left", "handed_over", handedOver)
+	w.log.Info("worker left", "handed_over", released)
 }
 
-// handOver sets the idle time of the worker's pending entries, without counting it as a delivery. The heartbeat's end
+// releaseClaims sets the idle time of the worker's pending entries, without counting it as a delivery. The heartbeat's end
 // is what makes others look; the idle time is what lets them claim.
-func (w *Worker) handOver(ctx context.Context, p Partition) (int, error) {
+func (w *Worker) releaseClaims(ctx context.Context, p Partition) (int, error) {
 	from, total := "-", 0
 	for {
 		page, err := w.pendingOf(ctx, p, w.opts.Name, from, 0)

@@ -48,7 +48,7 @@ type life struct {
 	joined []string              // the orders that people were promised, in turn, without those who left
 
 	waitlist *pipeline.Waitlist
-	cashier  *pipeline.Cashier
+	payments *pipeline.PaymentService
 	moneys   int // payments told of so far
 }
 
@@ -77,9 +77,8 @@ func newLife(r *rig, rt *rapid.T, id string) *life {
 	l := &life{rig: r, rt: rt, total: total, loaded: total, slots: map[string]*lifeOrder{}}
 	l.sale = r.createSale(pipeline.Sale{ID: id, Total: total, MaxQuantity: 3, PaymentWindow: window, Waitlist: lifeWaitlist,
 		Partitions: []pipeline.Partition{0}})
-	news := pipeline.NewNews(r.rdb, r.keys, r.log)
-	l.waitlist = pipeline.NewWaitlist(r.rdb, r.keys, r.store, pipeline.NewLookup(r.rdb, r.keys, r.store), r.metrics, r.log)
-	l.cashier = pipeline.NewCashier(r.rdb, r.keys, r.store, r.store, news, r.metrics, r.log)
+	l.waitlist = pipeline.NewWaitlist(r.rdb, r.keys, r.store, pipeline.NewLookup(r.rdb, r.keys, r.store), r.handOvers(), r.metrics.Waitlist)
+	l.payments = r.paymentsWith(r.store)
 	return l
 }
 
@@ -111,17 +110,17 @@ func (l *life) stockLeft() int64 {
 
 func (l *life) admitOne(rt *rapid.T) {
 	user, quantity := rapid.SampledFrom(lifeBuyers).Draw(rt, "buyer"), rapid.IntRange(1, 3).Draw(rt, "quantity")
-	want := lua.AdmitAccepted
+	want := pipeline.AdmissionAccepted
 	if l.slots[user] != nil {
-		want = lua.AdmitAlreadyOrdered
+		want = pipeline.AdmissionAlreadyOrdered
 	} else if int64(quantity) > l.stockLeft() || len(l.line) > 0 { // nobody overtakes those who wait
-		want = lua.AdmitSoldOut
+		want = pipeline.AdmissionSoldOut
 	}
 	decision, err := l.admission.Admit(l.ctx(), l.sale, pipeline.OrderRequest{UserID: user, Quantity: quantity})
-	if err != nil || decision.Code != want {
-		rt.Fatalf("order of %d by %s: got %s, %v, want %s", quantity, user, decision.Code, err, want)
+	if err != nil || decision.Result != want {
+		rt.Fatalf("order of %d by %s: got %s, %v, want %s", quantity, user, decision.Result, err, want)
 	}
-	if want != lua.AdmitAccepted {
+	if want != pipeline.AdmissionAccepted {
 		return
 	}
 	o := &lifeOrder{id: decision.Receipt.OrderID, user: user, quantity: int64(quantity), status: pipeline.StatusQueued}
@@ -133,25 +132,25 @@ func (l *life) admitOne(rt *rapid.T) {
 func (l *life) joinOne(rt *rapid.T) {
 	user, quantity := rapid.SampledFrom(lifeBuyers).Draw(rt, "buyer"), rapid.Int64Range(1, 3).Draw(rt, "quantity")
 	at := slices.IndexFunc(l.line, func(p lifePlace) bool { return p.user == user })
-	want := lua.JoinJoined
+	want := pipeline.WaitJoined
 	switch {
 	case l.slots[user] != nil:
-		want = lua.JoinAlreadyOrdered
+		want = pipeline.WaitAlreadyOrdered
 	case at >= 0 && l.line[at].quantity != quantity:
-		want = lua.JoinAlreadyWaiting
+		want = pipeline.WaitAlreadyWaiting
 	case at >= 0:
 	case quantity > l.loaded:
-		want = lua.JoinOverLimit
+		want = pipeline.WaitOverLimit
 	case len(l.line) == 0 && quantity <= l.stockLeft():
-		want = lua.JoinAvailable
+		want = pipeline.WaitAvailable
 	case len(l.line) == lifeWaitlist:
-		want = lua.JoinFull
+		want = pipeline.WaitFull
 	}
 	decision, err := l.waitlist.Join(l.ctx(), l.sale, pipeline.OrderRequest{UserID: user, Quantity: int(quantity)})
-	if err != nil || decision.Code != want {
-		rt.Fatalf("%s joins for %d: got %s, %v, want %s", user, quantity, decision.Code, err, want)
+	if err != nil || decision.Result != want {
+		rt.Fatalf("%s joins for %d: got %s, %v, want %s", user, quantity, decision.Result, err, want)
 	}
-	if want != lua.JoinJoined {
+	if want != pipeline.WaitJoined {
 		return
 	}
 	if at < 0 {
@@ -216,7 +215,7 @@ func (l *life) payOne(rt *rapid.T) {
 			o.status = pipeline.StatusRefundDue
 		}
 		for range rapid.IntRange(1, 2).Draw(rt, "times told") {
-			got, err := l.cashier.Pay(l.ctx(), payment)
+			got, err := l.payments.Pay(l.ctx(), payment)
 			if err != nil || got.Outcome != want {
 				rt.Fatalf("payment of an order that is now %s: got %s, %v, want %s", o.status, got.Outcome, err, want)
 			}
@@ -315,7 +314,7 @@ func (l *life) expireSome(rt *rapid.T) {
 // releaseSome gives back what is owed; it may die between Redis and Postgres, and is then repeated some time later.
 func (l *life) releaseSome(rt *rapid.T) {
 	dies := rapid.Bool().Draw(rt, "dies before it is marked")
-	due, err := l.store.UnappliedReleases(l.ctx(), pipeline.ReleaseGroup{}, 100)
+	due, err := l.store.UnappliedReleases(l.ctx(), pipeline.SalePartition{}, 100)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -340,7 +339,7 @@ func (l *life) releaseSome(rt *rapid.T) {
 		l.releaseInRedisOnly(due)
 		return
 	}
-	if err := pipeline.NewReleaser(l.rdb, l.keys, l.store, l.metrics, l.log).Apply(l.ctx()); err != nil {
+	if err := pipeline.NewReleaser(l.rdb, l.keys, l.store, l.handOvers(), l.metrics.Lifecycle, l.log).Apply(l.ctx()); err != nil {
 		rt.Fatalf("release: %v", err)
 	}
 }
@@ -431,7 +430,7 @@ func (l *life) compare() {
 // finish does what is left to do, and expects that every unit is in a live order or in stock, and each buyer with one marked.
 func (l *life) finish() {
 	l.rt.Helper()
-	if err := pipeline.NewReleaser(l.rdb, l.keys, l.store, l.metrics, l.log).Apply(l.ctx()); err != nil {
+	if err := pipeline.NewReleaser(l.rdb, l.keys, l.store, l.handOvers(), l.metrics.Lifecycle, l.log).Apply(l.ctx()); err != nil {
 		l.rt.Fatalf("release: %v", err)
 	}
 	for _, o := range l.orders {

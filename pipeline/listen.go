@@ -17,11 +17,11 @@ var errSilentRedis = errors.New("redis: no sign of life on the subscription")
 
 // listen keeps one subscription alive, to the channels of all partitions, until the context ends.
 func (h *Hub) listen(ctx context.Context) {
-	pause := newPause()
+	backoff := NewBackoff()
 	troubled := false
 	for ctx.Err() == nil {
 		err := h.subscribe(ctx, func() {
-			pause.over()
+			backoff.Reset()
 			troubled = false
 		})
 		if ctx.Err() != nil {
@@ -29,23 +29,23 @@ func (h *Hub) listen(ctx context.Context) {
 		}
 		if !troubled {
 			troubled = true
-			h.log.Warn("subscription lost; until it is back changes are found by looking", "error", err)
+			h.Log.Warn("subscription lost; until it is back changes are found by looking", "error", err)
 		}
-		pause.wait(ctx)
+		backoff.Wait(ctx)
 	}
 }
 
 // subscribe makes a subscription and listens until it fails. On a Redis Cluster any node gets the news of all.
 func (h *Hub) subscribe(ctx context.Context, subscribed func()) error {
-	channels := make([]string, h.partitions)
+	channels := make([]string, h.Partitions)
 	for p := range channels {
-		channels[p] = h.keys.News(Partition(p))
+		channels[p] = h.Keys.News(Partition(p))
 	}
 	partition := make(map[string]Partition, len(channels))
 	for p, channel := range channels {
 		partition[channel] = Partition(p)
 	}
-	sub := h.rdb.Subscribe(ctx)
+	sub := h.Redis.Subscribe(ctx)
 	defer func() { _ = sub.Close() }()                           // what was to be heard of it was heard
 	unhook := context.AfterFunc(ctx, func() { _ = sub.Close() }) // the end of the context interrupts no read
 	defer unhook()
@@ -75,7 +75,7 @@ func (h *Hub) subscribe(ctx context.Context, subscribed func()) error {
 				h.startSweep() // for what was told while nobody listened
 			}
 		case *redis.Message:
-			h.heard(ReadNews(partition[m.Channel], m.Payload))
+			h.heard(parseChanges(partition[m.Channel], m.Payload))
 		}
 	}
 }

@@ -2,12 +2,9 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"sluice/lua"
 )
 
 const (
@@ -84,16 +81,12 @@ func (l *Lookup) slot(ctx context.Context, sale *Sale, userID string) (Order, er
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	p := sale.PartitionOf(userID)
-	text, err := l.rdb.HGet(ctx, l.keys.Buyers(p, sale.ID), userID).Result()
-	if errors.Is(err, redis.Nil) {
+	slot, err := ReadSlot(ctx, l.rdb, l.keys, SalePartition{sale.ID, p}, userID)
+	if KindOf(err) == KindNotFound {
 		return Order{}, noSuchOrder()
 	}
 	if err != nil {
-		return Order{}, Wrap(KindUnavailable, err, "Redis did not answer")
-	}
-	slot, err := lua.ParseSlot(text)
-	if err != nil {
-		return Order{}, Wrap(KindUnavailable, err, "Redis holds a slot that can't be read")
+		return Order{}, err
 	}
 	return Order{
 		SaleID: sale.ID, ID: slot.OrderID, Number: slot.Number, UserID: userID, Quantity: slot.Quantity,

@@ -9,7 +9,6 @@ import (
 
 	"sluice/internal/faultnet"
 	"sluice/internal/testkit"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -81,37 +80,6 @@ func (r *lookupRig) wantNeither(user, orderID string, kind pipeline.Kind) {
 		if pipeline.KindOf(err) != kind {
 			r.Errorf("%s: got %v, want %s", [2]string{"by id", "mine"}[i], err, kind)
 		}
-	}
-}
-
-// end closes an order in Postgres, as an expiry does, without giving its slot back.
-func (r *rig) end(orderID string) {
-	r.Helper()
-	r.exec(1, `
-		with closed as (
-			update orders set status = 'expired', closed_at = now() where id = $1 and status = 'awaiting_payment'
-			returning sale_id, id, sequence, user_id, quantity, partition
-		), uncounted as (
-			update sales s set sold = s.sold - c.quantity from closed c where s.id = c.sale_id
-		)
-		insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
-		select sale_id, id, sequence, user_id, quantity, partition, 'expired' from closed`, orderID)
-}
-
-func (r *rig) releaseKeys(p pipeline.Partition, saleID string) lua.ReleaseKeys {
-	return lua.ReleaseKeys{
-		Sale: r.keys.Sale(p, saleID), Buyers: r.keys.Buyers(p, saleID), Trusted: r.keys.Trusted(p), Orders: r.keys.Orders(p),
-		Waitlist: r.keys.Waitlist(p, saleID), Waiting: r.keys.Waiting(p, saleID),
-	}
-}
-
-// release gives an ended order's stock and slot back, and expects it to have held them.
-func (r *rig) release(user, orderID string) {
-	r.Helper()
-	p := r.sale.PartitionOf(user)
-	released, _, err := lua.Release(r.ctx(), r.rdb, r.releaseKeys(p, r.sale.ID), r.sale.ID, 1000, []lua.ReleaseItem{{UserID: user, OrderID: orderID}})
-	if err != nil || !released[0] {
-		r.Fatalf("release the order of %s: %v, %v", user, released, err)
 	}
 }
 

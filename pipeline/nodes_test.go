@@ -50,8 +50,9 @@ func runNode(redisURL, databaseURL string) error {
 		return err
 	}
 	defer store.Close()
-	log, metrics, keys := slog.New(slog.DiscardHandler), pipeline.NewMetrics(nil), pipeline.Keys{Prefix: "rig"}
-	expire := pipeline.NewExpirer(store, pipeline.NewNews(rdb, keys, log), metrics, log).Job()
+	log, keys := slog.New(slog.DiscardHandler), pipeline.Keys{Prefix: "rig"}
+	notifier := pipeline.NewNotifier(rdb, keys, log)
+	expire := pipeline.NewExpirer(store, notifier, nil, log).Job()
 	expire.Every = nodeTick
 	run := expire.Run
 	expire.Run = func(ctx context.Context) error {
@@ -64,8 +65,11 @@ func runNode(redisURL, databaseURL string) error {
 		}
 		return errors.Join(err, rdb.RPush(context.WithoutCancel(ctx), nodeRuns, "end "+strconv.Itoa(os.Getpid())).Err())
 	}
-	worker, err := pipeline.NewWorker(rdb, reader, keys, store, pipeline.WorkerOptions{Partitions: 1, Concurrency: 1}, metrics, log,
-		expire, pipeline.NewReleaser(rdb, keys, store, metrics, log).Job())
+	releaser := pipeline.NewReleaser(rdb, keys, store, pipeline.NewHandOverNotifier(notifier, nil, log), nil, log)
+	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+		Redis: rdb, Reader: reader, Keys: keys, Store: store, Options: pipeline.WorkerOptions{Partitions: 1, Concurrency: 1},
+		Jobs: []pipeline.Job{expire, releaser.Job()}, Log: log,
+	})
 	if err != nil {
 		return err
 	}
@@ -114,7 +118,7 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	lines, took := runs()[first:], time.Since(began)
 	testkit.Eventually(t, settleLimit, "every unit is back", func() bool { return r.stock(r.sale) == orders })
 	testkit.Eventually(t, settleLimit, "every release is marked", func() bool {
-		due, err := r.store.UnappliedReleases(r.ctx(), pipeline.ReleaseGroup{}, 1)
+		due, err := r.store.UnappliedReleases(r.ctx(), pipeline.SalePartition{}, 1)
 		return err == nil && len(due) == 0
 	})
 	testkit.Eventually(t, settleLimit, "every death", func() bool { return r.rdb.LLen(r.ctx(), nodeKills).Val() == 0 })

@@ -9,7 +9,7 @@ import (
 
 // observe refreshes the metrics of the streams: one round trip for all partitions, and two for the workers.
 func (w *Worker) observe(ctx context.Context, pending map[Partition]*redis.XPending) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	oldest := time.Duration(0)
 	for p, summary := range pending {

@@ -45,3 +45,9 @@ type Order struct {
 	ClosedAt    time.Time
 	Version     int // counts its statuses in Postgres from 1; 0 while queued
 }
+
+// OrderKey names an order.
+type OrderKey struct {
+	SaleID  string
+	OrderID string // UUID in its canonical form
+}

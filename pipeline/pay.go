@@ -28,21 +28,35 @@ type SaleFinder interface {
 	Sale(ctx context.Context, id string) (*Sale, error)
 }
 
-// Cashier takes payments: it decides each by its order, or keeps it until the order is stored.
-type Cashier struct {
-	passage passage
-	sales   SaleFinder
-	store   PaymentStore
-	news    *News
-	metrics *Metrics
-	log     *slog.Logger
+// PaymentService takes payments: it decides each by its order, or keeps it until the order is stored.
+type PaymentService struct {
+	queued   queuedOrders
+	sales    SaleFinder
+	store    PaymentStore
+	notifier *Notifier
+	metrics  *PaymentMetrics
+	log      *slog.Logger
 }
 
-// NewCashier returns a Cashier over both stores.
-func NewCashier(
-	rdb redis.UniversalClient, keys Keys, sales SaleFinder, store PaymentStore, news *News, m *Metrics, log *slog.Logger,
-) *Cashier {
-	return &Cashier{passage: passage{rdb, keys}, sales: sales, store: store, news: news, metrics: m, log: log}
+// PaymentConfig is what a PaymentService works with.
+type PaymentConfig struct {
+	Redis    redis.UniversalClient
+	Keys     Keys
+	Sales    SaleFinder
+	Store    PaymentStore
+	Notifier *Notifier
+	Metrics  *PaymentMetrics // nil: nothing is exported
+	Log      *slog.Logger
+}
+
+// NewPaymentService returns a PaymentService over both stores.
+func NewPaymentService(c PaymentConfig) *PaymentService {
+	if c.Metrics == nil {
+		c.Metrics = NewPaymentMetrics(nil)
+	}
+	return &PaymentService{
+		queued: queuedOrders{c.Redis, c.Keys}, sales: c.Sales, store: c.Store, notifier: c.Notifier, metrics: c.Metrics, log: c.Log,
+	}
 }
 
 // Pay records a payment and what it did, and returns it as it is recorded. Whatever the outcome: telling of it again, under
@@ -51,33 +65,33 @@ func NewCashier(
 //
 // A payment that breaks a rule is recorded too, as refused. Errors: KindUnavailable, and then nothing was recorded, or the
 // answer was lost: tell it again.
-func (c *Cashier) Pay(ctx context.Context, p Payment) (Payment, error) {
+func (s *PaymentService) Pay(ctx context.Context, p Payment) (Payment, error) {
 	if err := p.Validate(); err != nil {
-		return c.Refuse(ctx, p, Refusal(ReasonInvalid, "%s", err.Error()))
+		return s.Refuse(ctx, p, Refusal(ReasonInvalid, "%s", err.Error()))
 	}
-	sale, err := c.sales.Sale(ctx, p.SaleID)
+	sale, err := s.sales.Sale(ctx, p.SaleID)
 	if KindOf(err) == KindNotFound {
-		return c.Refuse(ctx, p, Refusal(ReasonUnknownSale, "no sale has the id %q", p.SaleID))
+		return s.Refuse(ctx, p, Refusal(ReasonUnknownSale, "no sale has the id %q", p.SaleID))
 	}
 	if err != nil {
 		return p, err
 	}
-	until, marks := time.Now().Add(payPatience), newMarks(sale)
+	until, instants := time.Now().Add(payPatience), newInstants(sale)
 	for {
 		// The stream first, the row after it: an order that is stored between the two is found.
-		absent := c.absent(ctx, sale, marks)
+		absent := s.absent(ctx, sale, instants)
 		if absent.Outcome == PaymentWaiting && time.Now().Before(until) {
 			absent = PaymentDecision{}
 		}
-		record, err := c.store.RecordPayment(ctx, p, sale, absent)
+		record, err := s.store.RecordPayment(ctx, p, sale, absent)
 		if err != nil {
 			return p, err
 		}
 		if record.Payment.Outcome != "" {
-			c.tell(ctx, &p, &record)
+			s.report(ctx, &p, &record)
 			return record.Payment, nil
 		}
-		sleep(ctx, payLook)
+		Sleep(ctx, payLook)
 		if ctx.Err() != nil {
 			return p, Wrap(KindUnavailable, ctx.Err(), "the payment was not recorded in time; send it again")
 		}
@@ -85,13 +99,13 @@ func (c *Cashier) Pay(ctx context.Context, p Payment) (Payment, error) {
 }
 
 // absent is what becomes of a payment whose order has no row.
-func (c *Cashier) absent(ctx context.Context, sale *Sale, marks marks) PaymentDecision {
-	passed, err := c.passage.passed(ctx, sale, marks)
+func (s *PaymentService) absent(ctx context.Context, sale *Sale, seen instants) PaymentDecision {
+	settled, err := s.queued.settled(ctx, sale, seen)
 	switch {
 	case err != nil:
-		c.log.Warn("Redis did not tell whether an order is queued; its payment waits", "sale", sale.ID, "error", err)
+		s.log.Warn("Redis did not tell whether an order is queued; its payment waits", "sale", sale.ID, "error", err)
 		return PaymentDecision{Outcome: PaymentWaiting}
-	case !passed:
+	case !settled:
 		return PaymentDecision{Outcome: PaymentWaiting}
 	}
 	return unknownOrder()
@@ -102,38 +116,38 @@ func unknownOrder() PaymentDecision {
 }
 
 // Refuse records a payment that fits nothing. What no table could keep is left out of it.
-func (c *Cashier) Refuse(ctx context.Context, p Payment, why PaymentDecision) (Payment, error) {
-	record, err := c.store.RecordPayment(ctx, p.Readable(), nil, why)
+func (s *PaymentService) Refuse(ctx context.Context, p Payment, why PaymentDecision) (Payment, error) {
+	record, err := s.store.RecordPayment(ctx, p.Readable(), nil, why)
 	if err != nil {
 		return p, err
 	}
-	c.tell(ctx, &p, &record)
+	s.report(ctx, &p, &record)
 	return record.Payment, nil
 }
 
 // Count counts what is not recorded: what did not prove to come from the provider, because anybody could fill a table with
 // it, and what is not about payments.
-func (c *Cashier) Count(outcome PaymentOutcome) {
-	c.metrics.payments.WithLabelValues(string(outcome)).Inc()
+func (s *PaymentService) Count(outcome PaymentOutcome) {
+	s.metrics.payments.WithLabelValues(string(outcome)).Inc()
 }
 
-// tell counts and logs what became of a payment, and tells whoever waits for its order.
-func (c *Cashier) tell(ctx context.Context, given *Payment, record *PaymentRecord) {
+// report counts and logs what became of a payment, and publishes the change of its order.
+func (s *PaymentService) report(ctx context.Context, given *Payment, record *PaymentRecord) {
 	if record.Changed {
-		c.news.TellOrders(ctx, []Order{record.Order})
+		s.notifier.PublishOrders(ctx, []Order{record.Order})
 	}
 	p := &record.Payment
 	if record.Replayed {
-		c.Count(PaymentReplayed)
+		s.Count(PaymentReplayed)
 		if p.PaymentID != given.PaymentID && p.Outcome != PaymentRefused {
-			c.log.Warn("a webhook id came again with other content, which was not looked at", "payment", p.ID)
+			s.log.Warn("a webhook id came again with other content, which was not looked at", "payment", p.ID)
 		}
 		return
 	}
-	c.Count(p.Outcome)
+	s.Count(p.Outcome)
 	level := slog.LevelInfo
 	if p.Outcome == PaymentRefused || p.Outcome == PaymentRefundDue {
 		level = slog.LevelWarn // somebody's money is concerned
 	}
-	c.log.Log(ctx, level, "payment", "payment", p.ID, "sale", p.SaleID, "order", p.OrderID, "outcome", p.Outcome, "reason", p.Reason)
+	s.log.Log(ctx, level, "payment", "payment", p.ID, "sale", p.SaleID, "order", p.OrderID, "outcome", p.Outcome, "reason", p.Reason)
 }

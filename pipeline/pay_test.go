@@ -11,33 +11,22 @@ import (
 	"sluice/pipeline"
 )
 
-func (r *rig) cashier() *pipeline.Cashier {
-	return pipeline.NewCashier(r.rdb, r.keys, r.store, r.store, pipeline.NewNews(r.rdb, r.keys, r.log), r.metrics, r.log)
-}
-
-func paymentFor(receipt *pipeline.Receipt, n int) pipeline.Payment {
-	return pipeline.Payment{
-		WebhookID: fmt.Sprintf("msg_%s_%d", receipt.OrderID, n), PaymentID: "pay_" + receipt.OrderID, SaleID: receipt.SaleID,
-		OrderID: receipt.OrderID, Amount: 500, Currency: "EUR", Actor: pipeline.WebhookActor,
-	}
-}
-
 // TestPaymentsOvertakeTheirOrders: payments that come while no worker runs wait, and are decided by the jobs of the workers
 // that come; no money counts twice, and what is paid is not given back.
 func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 	t.Parallel()
 	const buyers = 30
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
-	cashier := r.cashier()
+	service := r.payments()
 	receipts := r.admitMany("buyer", buyers)
 	together(2*buyers, func(i int) { // each is told of twice
-		got, err := cashier.Pay(r.ctx(), paymentFor(&receipts[i%buyers], i/buyers))
+		got, err := service.Pay(r.ctx(), paymentFor(&receipts[i%buyers], i/buyers))
 		if err != nil || got.Outcome != pipeline.PaymentWaiting && got.Outcome != pipeline.PaymentRepeated {
 			t.Errorf("payment %d: got %s, %v", i, got.Outcome, err)
 		}
 	})
 	for range 2 {
-		r.startWorker(r.store, pipeline.WorkerOptions{}, r.cashier().Job())
+		r.startWorker(r.store, pipeline.WorkerOptions{}, r.payments().Job())
 	}
 	paid := func() (n int) {
 		err := r.raw.QueryRow(r.ctx(), `select count(*) from orders where status = 'paid'`).Scan(&n)
@@ -65,18 +54,18 @@ func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{Total: 5000, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
-	cashier := r.cashier()
-	r.startWorker(r.store, pipeline.WorkerOptions{}, cashier.Job())
+	service := r.payments()
+	r.startWorker(r.store, pipeline.WorkerOptions{}, service.Job())
 	outcomes := map[pipeline.PaymentOutcome]int{}
 	for i := range 20 {
 		receipts := r.admitMany(fmt.Sprint("buyer-", i), 20)
-		got, err := cashier.Pay(r.ctx(), paymentFor(&receipts[0], 0))
+		got, err := service.Pay(r.ctx(), paymentFor(&receipts[0], 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		outcomes[got.Outcome]++
 		nobody := pipeline.Receipt{SaleID: receipts[1].SaleID, OrderID: "0197" + receipts[1].OrderID[4:18] + "-8000-" + fmt.Sprintf("%012d", i)}
-		got, err = cashier.Pay(r.ctx(), paymentFor(&nobody, 0))
+		got, err = service.Pay(r.ctx(), paymentFor(&nobody, 0))
 		if err != nil || got.Outcome != pipeline.PaymentRefused && got.Outcome != pipeline.PaymentWaiting {
 			t.Fatalf("an order that does not exist: got %+v, %v", got, err)
 		}
@@ -103,33 +92,33 @@ func TestPaymentsWhileOrdersFlow(t *testing.T) {
 func TestPaymentWaitsWhileRedisIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{Sale: pipeline.Sale{PaymentWindow: time.Hour}})
-	cashier := r.cashier()
+	service := r.payments()
 	receipt, others := r.admit("ann", 1), r.admitMany("other", 9)
 	for p := range pipeline.Partition(r.opts.Partitions) {
 		if err := r.rdb.Del(r.ctx(), r.keys.Orders(p), r.keys.Trusted(p)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := cashier.Pay(r.ctx(), paymentFor(&receipt, 0))
+	got, err := service.Pay(r.ctx(), paymentFor(&receipt, 0))
 	if err != nil || got.Outcome != pipeline.PaymentWaiting {
 		t.Fatalf("got %s, %v, want it to wait", got.Outcome, err)
 	}
 	together(len(others), func(i int) {
-		if got, err := cashier.Pay(r.ctx(), paymentFor(&others[i], 0)); err != nil || got.Outcome != pipeline.PaymentWaiting {
+		if got, err := service.Pay(r.ctx(), paymentFor(&others[i], 0)); err != nil || got.Outcome != pipeline.PaymentWaiting {
 			t.Errorf("got %s, %v, want it to wait", got.Outcome, err)
 		}
 	})
-	if err := cashier.DecideWaiting(r.ctx()); err == nil || strings.Count(err.Error(), "not verified") != 1 {
+	if err := service.DecideWaiting(r.ctx()); err == nil || strings.Count(err.Error(), "not verified") != 1 {
 		t.Errorf("the job: got %v, want it to say once that Redis is not verified", err)
 	}
 	if err := pipeline.EnsureVerified(r.ctx(), r.rdb, r.keys, r.store, r.opts.Partitions, r.log); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, settleLimit, "the payment is decided", func() bool {
-		if err := cashier.DecideWaiting(r.ctx()); err != nil {
+		if err := service.DecideWaiting(r.ctx()); err != nil {
 			t.Logf("the job: %v", err)
 		}
-		again, err := cashier.Pay(r.ctx(), paymentFor(&receipt, 0))
+		again, err := service.Pay(r.ctx(), paymentFor(&receipt, 0))
 		return err == nil && again.Outcome == pipeline.PaymentRefused && again.Reason == pipeline.ReasonUnknownOrder
 	})
 }
@@ -144,14 +133,14 @@ func TestPayAfterALostAnswer(t *testing.T) {
 	paid, gaveUp := 0, 0
 	for i := range 40 { // whoever asks gives up earlier or later in the transaction, or after its commit
 		ctx, cancel := context.WithTimeout(r.ctx(), time.Duration(i)*200*time.Microsecond)
-		if got, err := r.cashier().Pay(ctx, p); err != nil {
+		if got, err := r.payments().Pay(ctx, p); err != nil {
 			gaveUp++
 		} else if got.Outcome == pipeline.PaymentPaid {
 			paid++
 		}
 		cancel()
 	}
-	got, err := r.cashier().Pay(r.ctx(), p)
+	got, err := r.payments().Pay(r.ctx(), p)
 	if err != nil || got.Outcome != pipeline.PaymentPaid || got.OrderStatus != pipeline.StatusPaid {
 		t.Fatalf("got %+v, %v", got, err)
 	}

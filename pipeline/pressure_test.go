@@ -23,7 +23,7 @@ func (r *rig) crowd(prefix string, n int) map[string]int {
 	answers := map[string]int{}
 	together(n, func(i int) {
 		decision, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprintf("%s-%d", prefix, i), Quantity: 1})
-		answer := string(decision.Code)
+		answer := string(decision.Result)
 		if e, ok := errors.AsType[*pipeline.Error](err); ok {
 			answer = e.Message
 		}
@@ -60,7 +60,7 @@ func TestPostgresAwayUntilTheBacklogIsFull(t *testing.T) {
 	}
 	testkit.Eventually(t, settleLimit, "orders to be accepted again", func() bool {
 		decision, err := r.try(pipeline.OrderRequest{UserID: "late", Quantity: 1})
-		return err == nil && decision.Code != lua.AdmitBacklogFull
+		return err == nil && decision.Result != pipeline.AdmissionBacklogFull
 	})
 	r.settled()
 	r.admitMany("second", limit)
@@ -164,7 +164,7 @@ func TestTheDiskOfRedisIsFull(t *testing.T) {
 			}
 			testkit.Eventually(t, callLimit, "orders to be accepted again", func() bool {
 				decision, err := r.try(pipeline.OrderRequest{UserID: "late", Quantity: 1})
-				return err == nil && (decision.Code == lua.AdmitAccepted || decision.Code == lua.AdmitAlreadyOrdered)
+				return err == nil && (decision.Result == pipeline.AdmissionAccepted || decision.Result == pipeline.AdmissionAlreadyOrdered)
 			})
 			r.admitMany("after", 50)
 			r.settled()

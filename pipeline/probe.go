@@ -52,7 +52,7 @@ func (f Features) Require(want Durability) error {
 // Probe asks a server for its features; of a cluster, every master, and returns those of the one that promises least: each holds
 // some of the partitions. Where CONFIG is forbidden, as some hosts do, INFO tells what it can.
 func Probe(ctx context.Context, rdb redis.UniversalClient) (f Features, err error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		f, err = examineMasters(ctx, cluster)
@@ -121,7 +121,7 @@ func examine(ctx context.Context, rdb interface{ Pipeline() redis.Pipeliner }) (
 		return Features{}, err
 	}
 	for _, optional := range []error{fsync.Err(), rests.Err(), waitAOF.Err()} { // refused: not known; not answered: ask again
-		if optional != nil && passes(optional) {
+		if optional != nil && IsTransient(optional) {
 			return Features{}, optional
 		}
 	}

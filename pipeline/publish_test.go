@@ -17,16 +17,6 @@ import (
 	"sluice/pipeline"
 )
 
-// catalogue is one that has just been read.
-func (r *rig) catalogue() *pipeline.Catalogue {
-	r.Helper()
-	c := pipeline.NewCatalogue(r.store, r.log)
-	if err := c.Load(r.ctx()); err != nil {
-		r.Fatal(err)
-	}
-	return c
-}
-
 // mend runs the publishing job once, with a fresh catalogue, as some worker does every few seconds.
 func (r *rig) mend() error {
 	r.Helper()
@@ -237,16 +227,6 @@ func TestASaleIsCreatedAndChangedWhileRedisIsAway(t *testing.T) {
 	r.wantPublished(sale.ID, nil)
 }
 
-// lose makes Redis lose a sale, but not its buyers and events.
-func (r *rig) lose(sale *pipeline.Sale) {
-	r.Helper()
-	for _, p := range sale.Partitions {
-		if n, err := r.rdb.Del(r.ctx(), r.keys.Sale(p, sale.ID)).Result(); err != nil || n != 1 {
-			r.Fatalf("lose %s: %d, %v", sale.ID, n, err)
-		}
-	}
-}
-
 func TestASaleThatRedisLostIsNotSoldAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
@@ -355,8 +335,8 @@ func TestPublishersAtTheSameTime(t *testing.T) {
 				t.Errorf("job: %v", err)
 			}
 			decision, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprintf("buyer-%d-%d", i, n), Quantity: 2})
-			if err != nil || decision.Code != lua.AdmitAccepted {
-				t.Errorf("order: %s, %v", decision.Code, err)
+			if err != nil || decision.Result != pipeline.AdmissionAccepted {
+				t.Errorf("order: %s, %v", decision.Result, err)
 			}
 			taken.Add(2)
 		}

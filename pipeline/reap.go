@@ -20,7 +20,7 @@ func (w *Worker) reapDead(ctx context.Context) error {
 }
 
 func (w *Worker) reapPartition(ctx context.Context, p Partition) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	consumers, err := w.rdb.XInfoConsumers(ctx, w.keys.Orders(p), Group).Result()
 	if err != nil {

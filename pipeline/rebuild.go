@@ -20,32 +20,9 @@ const (
 	stagedTTL     = 10 * time.Minute // what a dead rebuild staged goes away by itself
 )
 
-// RebuildReport says in numbers what was wrong with a sale on a partition and what it was rebuilt from.
-type RebuildReport struct {
-	SaleID         string    `json:"sale_id"`
-	Partition      Partition `json:"partition"`
-	Cause          string    `json:"cause"`           // restart, watch (found while running), operator or repair
-	Reason         string    `json:"reason"`          // absent, accepts, releases, waitlist, drift (found by an audit), or none
-	StockBefore    int64     `json:"stock_before"`    // units; 0 where Redis held nothing
-	StockAfter     int64     `json:"stock_after"`     // units; less than 0 where more is sold than there is
-	AcceptedBefore int64     `json:"accepted_before"` // Redis' accept counter
-	AcceptedAfter  int64     `json:"accepted_after"`
-	Live           int64     `json:"live"`      // live orders in Postgres, whose slots were restored
-	InFlight       int64     `json:"in_flight"` // orders that were found in the stream only
-	Slots          int64     `json:"slots"`     // buyers marked now
-	// Missing counts accepts that are neither in Postgres nor in the stream. The processes that told the buyers, or have the
-	// events in hand, bring them back if they live.
-	Missing int64 `json:"missing"`
-	Waiting int64 `json:"waiting"` // people who wait now
-	// What the audit behind a repair found, of the sale as a whole; 0 in every other rebuild.
-	Drift       int64 `json:"drift,omitempty"`
-	StrayBuyers int64 `json:"stray_buyers,omitempty"`
-	LostBuyers  int64 `json:"lost_buyers,omitempty"`
-}
-
 // rebuildPartition rebuilds the sales of a partition that are behind, and opens it for lost accepts.
 func (r *round) rebuildPartition(ctx context.Context, p Partition, behind []lag) error {
-	if err := createGroups(ctx, r.rdb, r.keys, r.partitions); err != nil {
+	if err := CreateGroups(ctx, r.Redis, r.Keys, r.Partitions); err != nil {
 		return err
 	}
 	inFlight, err := r.inFlight(ctx, p, salesOf(behind))
@@ -64,10 +41,11 @@ func (r *round) rebuildPartition(ctx context.Context, p Partition, behind []lag)
 // persists meanwhile is then seen in both, and counted once, by its order id; it is never missed.
 func (v *Verifier) inFlight(ctx context.Context, p Partition, sales map[string]bool) (map[string][]Event, error) {
 	found := map[string][]Event{}
-	err := eachEntry(ctx, v.rdb, v.keys.Orders(p), func(m redis.XMessage) {
-		if e, err := DecodeEvent(p, m.ID, m.Values); err == nil && sales[e.SaleID] {
+	err := EachEvent(ctx, v.Redis, v.Keys, p, func(e Event) bool {
+		if sales[e.SaleID] {
 			found[e.SaleID] = append(found[e.SaleID], e)
 		}
+		return true
 	})
 	return found, err
 }
@@ -85,8 +63,8 @@ func (r *round) rebuild(ctx context.Context, l lag, events []Event) error {
 			l.mark.Lost += report.Missing // they are on record
 			continue
 		}
-		r.metrics.rebuilt(report)
-		r.log.Error("a sale was rebuilt in Redis", "sale", report.SaleID, "partition", report.Partition, "cause", report.Cause,
+		r.Metrics.rebuilt(report)
+		r.Log.Error("a sale was rebuilt in Redis", "sale", report.SaleID, "partition", report.Partition, "cause", report.Cause,
 			"reason", report.Reason, "stock_before", report.StockBefore, "stock_after", report.StockAfter,
 			"accepted_before", report.AcceptedBefore, "accepted_after", report.AcceptedAfter, "live", report.Live,
 			"in_flight", report.InFlight, "missing", report.Missing, "waiting", report.Waiting, "took", time.Since(began))
@@ -99,13 +77,13 @@ func (r *round) rebuild(ctx context.Context, l lag, events []Event) error {
 // rebuildOnce reads Postgres, stages the slots, puts on record what it does, and installs the sale.
 func (r *round) rebuildOnce(ctx context.Context, l lag, events []Event) (RebuildReport, lua.InstallResult, error) {
 	p := l.mark.Partition
-	staged := r.keys.Staged(p, l.mark.SaleID, r.token)
+	staged := r.Keys.Staged(p, l.mark.SaleID, r.token)
 	defer r.unstage(ctx, staged)
 	people := &placeStager{
-		rdb: r.rdb, waitlist: r.keys.StagedWaitlist(p, l.mark.SaleID, r.token), waiting: r.keys.StagedWaiting(p, l.mark.SaleID, r.token),
+		rdb: r.Redis, waitlist: r.Keys.StagedWaitlist(p, l.mark.SaleID, r.token), waiting: r.Keys.StagedWaiting(p, l.mark.SaleID, r.token),
 	}
 	defer r.unstage(ctx, people.waitlist, people.waiting)
-	s := newSlotStager(r.rdb, staged)
+	s := newSlotStager(r.Redis, staged)
 	sale, found, err := r.collect(ctx, l, events, s, people)
 	if err == nil {
 		err = people.flush(ctx)
@@ -115,23 +93,26 @@ func (r *round) rebuildOnce(ctx context.Context, l lag, events []Event) (Rebuild
 	}
 	report := found.report(l, r.cause)
 	if r.found != nil {
-		report.of(r.found)
+		followsFrom(&report, r.found)
 	}
 	// On record before it is done: whoever dies between the two leaves a line too many, and never a repair that nobody hears of.
-	switch err := r.store.RecordRebuild(ctx, r.generation, r.actor, report); {
+	switch err := r.Store.RecordRebuild(ctx, r.generation, r.actor, report); {
 	case errors.Is(err, ErrStaleGeneration):
 		return report, "", errOvertaken(p)
 	case err != nil:
 		return report, "", err
 	}
-	call, cancel := context.WithTimeout(ctx, commandTimeout)
+	call, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
-	result, err := lua.Install(call, r.rdb, lua.InstallKeys{
-		Trusted: r.keys.Trusted(p), Sale: r.keys.Sale(p, sale.ID), Buyers: r.keys.Buyers(p, sale.ID), Staged: staged,
-		Waitlist: r.keys.Waitlist(p, sale.ID), Waiting: r.keys.Waiting(p, sale.ID),
+	result, err := lua.Install(call, r.Redis, lua.InstallKeys{
+		Trusted: r.Keys.Trusted(p), Sale: r.Keys.Sale(p, sale.ID), Buyers: r.Keys.Buyers(p, sale.ID), Staged: staged,
+		Waitlist: r.Keys.Waitlist(p, sale.ID), Waiting: r.Keys.Waiting(p, sale.ID),
 		StagedWaitlist: people.waitlist, StagedWaiting: people.waiting,
-	}, r.token, lua.Staged{Slots: s.staged, People: people.staged}, saleFields(sale, p, found.stock), lua.Counters{
-		Accepted: report.AcceptedAfter, Released: max(l.holds.released, l.mark.Released), Tickets: found.tickets,
+	}, r.token, lua.InstallState{
+		Fields: SaleFields(sale, p, found.stock), Staged: lua.Staged{Slots: s.staged, People: people.staged},
+		Counters: lua.Counters{
+			Accepted: report.AcceptedAfter, Released: max(l.holds.Released, l.mark.Released), Tickets: found.tickets,
+		},
 	})
 	if err != nil {
 		return report, "", Wrap(KindUnavailable, err, "Redis did not take the rebuilt sale")
@@ -140,9 +121,9 @@ func (r *round) rebuildOnce(ctx context.Context, l lag, events []Event) (Rebuild
 }
 
 func (r *round) unstage(ctx context.Context, keys ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CommandTimeout)
 	defer cancel()
-	_ = r.rdb.Unlink(ctx, keys...).Err() // else it goes by its TTL
+	_ = r.Redis.Unlink(ctx, keys...).Err() // else it goes by its TTL
 }
 
 // collected is what a sale on a partition is found to be.
@@ -154,7 +135,7 @@ type collected struct {
 func (c collected) report(l lag, cause string) RebuildReport {
 	return RebuildReport{
 		SaleID: l.mark.SaleID, Partition: l.mark.Partition, Cause: cause, Reason: l.why,
-		StockBefore: l.holds.stock, StockAfter: c.stock, AcceptedBefore: l.holds.accepted, AcceptedAfter: c.accepted,
+		StockBefore: l.holds.Stock, StockAfter: c.stock, AcceptedBefore: l.holds.Accepted, AcceptedAfter: c.accepted,
 		Live: c.live, InFlight: c.inFlight, Slots: c.slots, Missing: c.missing, Waiting: c.waiting,
 	}
 }
@@ -168,11 +149,11 @@ type slotTaker interface {
 // gets a slot where its order has no row and its buyer no other order: only those hold units.
 func (v *Verifier) collect(ctx context.Context, l lag, events []Event, slots slotTaker, people placeTaker) (*Sale, collected, error) {
 	p := l.mark.Partition
-	sale, err := v.store.Sale(ctx, l.mark.SaleID)
+	sale, err := v.Store.Sale(ctx, l.mark.SaleID)
 	if err != nil {
 		return nil, collected{}, err
 	}
-	c := collected{accepted: max(l.holds.accepted, l.mark.Accepted)}
+	c := collected{accepted: max(l.holds.Accepted, l.mark.Accepted)}
 	ids, buyers := make([]string, len(events)), map[string]bool{}
 	for i, e := range events {
 		ids[i] = e.OrderID
@@ -180,7 +161,7 @@ func (v *Verifier) collect(ctx context.Context, l lag, events []Event, slots slo
 		c.accepted = max(c.accepted, e.Sequence)
 	}
 	var units int64
-	ledger, err := v.store.Ledger(ctx, sale.ID, ids, func(o LedgerOrder) error {
+	ledger, err := v.Store.Ledger(ctx, sale.ID, ids, func(o LedgerOrder) error {
 		if o.Partition != p {
 			return nil
 		}
@@ -189,7 +170,7 @@ func (v *Verifier) collect(ctx context.Context, l lag, events []Event, slots slo
 		}
 		c.live++
 		units += int64(o.Quantity)
-		return slots.take(ctx, o.UserID, o.slot())
+		return slots.take(ctx, o.UserID, slotOfOrder(&o))
 	}, nil)
 	if err != nil {
 		return nil, c, err
@@ -201,7 +182,7 @@ func (v *Verifier) collect(ctx context.Context, l lag, events []Event, slots slo
 		buyers[e.UserID] = true
 		c.inFlight++
 		units += int64(e.Quantity)
-		if err := slots.take(ctx, e.UserID, e.slot()); err != nil {
+		if err := slots.take(ctx, e.UserID, slotOfEvent(&e)); err != nil {
 			return nil, c, err
 		}
 	}
@@ -213,13 +194,13 @@ func (v *Verifier) collect(ctx context.Context, l lag, events []Event, slots slo
 	return sale, c, err
 }
 
-func (o LedgerOrder) slot() lua.Slot {
+func slotOfOrder(o *LedgerOrder) lua.Slot {
 	return lua.Slot{
 		OrderID: o.OrderID, Quantity: o.Quantity, Number: o.Number, AcceptedMS: o.AcceptedAt.UnixMilli(), Sequence: o.Sequence,
 	}
 }
 
-func (e *Event) slot() lua.Slot {
+func slotOfEvent(e *Event) lua.Slot {
 	return lua.Slot{
 		OrderID: e.OrderID, Quantity: e.Quantity, Number: e.Number, AcceptedMS: e.AcceptedAt.UnixMilli(), Sequence: e.Sequence,
 	}
@@ -254,7 +235,7 @@ func (s *slotStager) flush(ctx context.Context) {
 	s.staged += len(slots) / 2
 	s.pending = make([]any, 0, 2*rebuildChunk)
 	s.writes.Go(func() error {
-		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 		defer cancel()
 		pipe := s.rdb.Pipeline()
 		pipe.HSet(ctx, s.key, slots...)
@@ -283,7 +264,7 @@ func (slotCounter) take(context.Context, string, lua.Slot) error { return nil }
 // reports say what would be. With it nobody is admitted on those partitions meanwhile, and the actor goes into the audit log.
 // Errors: KindNotFound; KindConflict when another verification is under way; KindUnavailable.
 func (v *Verifier) Rebuild(ctx context.Context, saleID, actor string, apply bool) ([]RebuildReport, error) {
-	sale, err := v.store.Sale(ctx, saleID)
+	sale, err := v.Store.Sale(ctx, saleID)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +274,7 @@ func (v *Verifier) Rebuild(ctx context.Context, saleID, actor string, apply bool
 // RebuildAll is Rebuild for every sale that Redis must hold: those that were loaded, until a day after their last order can be
 // paid. Errors: those of Rebuild.
 func (v *Verifier) RebuildAll(ctx context.Context, actor string, apply bool) ([]RebuildReport, error) {
-	marks, err := v.store.Marks(ctx)
+	marks, err := v.Store.Marks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +285,7 @@ func (v *Verifier) RebuildAll(ctx context.Context, actor string, apply bool) ([]
 			continue
 		}
 		seen[m.SaleID] = true
-		sale, err := v.store.Sale(ctx, m.SaleID)
+		sale, err := v.Store.Sale(ctx, m.SaleID)
 		if err != nil {
 			return nil, err
 		}
@@ -326,7 +307,7 @@ func (v *Verifier) rebuildSales(ctx context.Context, sales []*Sale, actor string
 // rebuildExclusively closes the partitions of some sales, lets the caller do something before anything is read (nil:
 // nothing), and rebuilds the sales. After an error some may be closed: the next look of an api or a worker verifies them.
 func (v *Verifier) rebuildExclusively(ctx context.Context, r *round, sales []*Sale, first func(context.Context, Generation) error) error {
-	ran, err := v.store.Exclusively(ctx, verifyName, func(ctx context.Context) error {
+	ran, err := v.Store.Exclusively(ctx, verifyName, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 		defer cancel()
 		partitions := partitionsOf(sales)
@@ -394,22 +375,18 @@ func (v *Verifier) planRebuild(ctx context.Context, sales []*Sale, more []Event)
 
 // lags are some sales' partitions as an operator's rebuild takes them: all of them, behind or not.
 func (v *Verifier) lags(ctx context.Context, sales []*Sale) (map[Partition][]lag, error) {
-	marks, err := v.store.Marks(ctx)
+	marks, err := v.Store.Marks(ctx)
 	if err != nil {
 		return nil, err
 	}
-	type share struct {
-		sale      string
-		partition Partition
-	}
-	known := make(map[share]Mark, len(marks))
+	known := make(map[SalePartition]Mark, len(marks))
 	for _, m := range marks {
-		known[share{m.SaleID, m.Partition}] = m
+		known[SalePartition{m.SaleID, m.Partition}] = m
 	}
 	lags := map[Partition][]lag{}
 	for _, sale := range sales {
 		for _, p := range sale.Partitions {
-			m, ok := known[share{sale.ID, p}]
+			m, ok := known[SalePartition{sale.ID, p}]
 			if !ok {
 				m = Mark{SaleID: sale.ID, Partition: p, Version: sale.Version}
 			}

@@ -14,17 +14,17 @@ import (
 	"sluice/lua"
 )
 
-// reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and works them off:
+// reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and processes them:
 // those of dead workers, those whose delivery got lost on the way to this one, and those that lie idle for long.
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	cursors := make([]string, w.opts.Partitions) // of XAUTOCLAIM; from the start each time, the tail would never be reached
 	for {
-		sleep(ctx, reclaimInterval*3/4+rand.N(reclaimInterval/2)) // jitter: workers take turns
+		Sleep(ctx, reclaimInterval*3/4+rand.N(reclaimInterval/2)) // jitter: workers take turns
 		if ctx.Err() != nil {
 			return
 		}
 		if err := w.reclaim(ctx, cursors); err != nil && ctx.Err() == nil {
-			w.troubled("reclaim", err)
+			w.stepFailed("reclaim", err)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func (w *Worker) reclaimPartition(ctx context.Context, p Partition, summary *red
 // pending asks for the summary of every partition's pending list in one round trip, and returns those that it got. It costs some 20 µs each, however
 // long the lists are.
 func (w *Worker) pending(ctx context.Context) (map[Partition]*redis.XPending, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	pipe := w.rdb.Pipeline()
 	asked := make([]*redis.XPendingCmd, w.opts.Partitions)
@@ -85,7 +85,7 @@ func (w *Worker) pending(ctx context.Context) (map[Partition]*redis.XPending, er
 
 // deadConsumers returns the consumers with pending entries and without a heartbeat.
 func (w *Worker) deadConsumers(ctx context.Context, p Partition, summary *redis.XPending) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	pipe := w.rdb.Pipeline()
 	alive := map[string]*redis.IntCmd{}
@@ -109,8 +109,8 @@ func (w *Worker) deadConsumers(ctx context.Context, p Partition, summary *redis.
 	return dead, nil
 }
 
-// takeOver claims and works off what is pending for a consumer for at least minIdle, batch after batch. Entries that were
-// delivered very often are worked off one by one: whichever of them kills workers then takes no neighbour along.
+// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch. Entries that were
+// delivered very often are processed one by one: whichever of them kills workers then takes no neighbour along.
 func (w *Worker) takeOver(ctx context.Context, p Partition, consumer string, minIdle time.Duration, reason string) error {
 	from := "-"
 	for ctx.Err() == nil {
@@ -122,21 +122,21 @@ func (w *Worker) takeOver(ctx context.Context, p Partition, consumer string, min
 		var together, alone []string
 		for _, e := range page {
 			switch {
-			case w.held.has(p, e.ID):
+			case w.inFlight.has(p, e.ID):
 			case e.RetryCount >= int64(w.opts.MaxDeliveries):
 				alone = append(alone, e.ID)
 			default:
 				together = append(together, e.ID)
 			}
 		}
-		if err := w.claimAndWork(ctx, p, together, minIdle, reason); err != nil {
+		if err := w.claimAndProcess(ctx, p, together, minIdle, reason); err != nil {
 			return err
 		}
 		for _, id := range alone {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := w.claimAndWork(ctx, p, []string{id}, minIdle, reason); err != nil {
+			if err := w.claimAndProcess(ctx, p, []string{id}, minIdle, reason); err != nil {
 				return err
 			}
 		}
@@ -145,7 +145,7 @@ func (w *Worker) takeOver(ctx context.Context, p Partition, consumer string, min
 }
 
 func (w *Worker) pendingOf(ctx context.Context, p Partition, consumer, from string, minIdle time.Duration) ([]redis.XPendingExt, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	return w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
 		Stream: w.keys.Orders(p), Group: Group, Consumer: consumer, Idle: minIdle,
@@ -153,7 +153,7 @@ func (w *Worker) pendingOf(ctx context.Context, p Partition, consumer, from stri
 	}).Result()
 }
 
-func (w *Worker) claimAndWork(ctx context.Context, p Partition, ids []string, minIdle time.Duration, reason string) error {
+func (w *Worker) claimAndProcess(ctx context.Context, p Partition, ids []string, minIdle time.Duration, reason string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -168,9 +168,9 @@ func (w *Worker) claimAndWork(ctx context.Context, p Partition, ids []string, mi
 }
 
 func (w *Worker) claim(ctx context.Context, p Partition, ids []string, minIdle time.Duration) ([]redis.XMessage, []string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
-	return lua.Claim(ctx, w.rdb, w.keys.Orders(p), Group, w.opts.Name, minIdle, ids)
+	return lua.Claim(ctx, w.rdb, lua.Consumer{Stream: w.keys.Orders(p), Group: Group, Name: w.opts.Name}, minIdle, ids)
 }
 
 func (w *Worker) takenOver(ctx context.Context, generation Generation, p Partition, messages []redis.XMessage, reason string) {
@@ -179,7 +179,7 @@ func (w *Worker) takenOver(ctx context.Context, generation Generation, p Partiti
 	}
 	w.metrics.reclaims.WithLabelValues(reason).Add(float64(len(messages)))
 	w.log.Info("took over pending events", "partition", p, "events", len(messages), "reason", reason)
-	w.work(ctx, generation, appendEntries(nil, p, messages))
+	w.process(ctx, generation, appendEntries(nil, p, messages))
 }
 
 // claimIdle goes on through the pending list from where it stopped and takes what lies idle beyond ClaimMinIdle, whoever
@@ -206,7 +206,7 @@ func (w *Worker) claimIdle(ctx context.Context, p Partition, cursors []string) e
 }
 
 func (w *Worker) autoClaim(ctx context.Context, p Partition, cursor string) ([]redis.XMessage, string, []string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	return w.rdb.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{
 		Stream: w.keys.Orders(p), Group: Group, Consumer: w.opts.Name, MinIdle: w.opts.ClaimMinIdle,

@@ -22,7 +22,7 @@ type RepairStore interface {
 	VerifyStore
 	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
 	PersistOrders(ctx context.Context, generation Generation, events []Event) ([]PersistOutcome, error)
-	BuryEvent(ctx context.Context, letter DeadLetter, event *Event) error
+	BuryStore
 }
 
 // Repairer mends a sale of which an audit has proved that Redis is wrong. There is one way to do so: nobody is admitted, and
@@ -36,13 +36,13 @@ type Repairer struct {
 	store    RepairStore
 	auditor  *Auditor
 	verifier *Verifier
-	metrics  *Metrics
+	burier   *Burier
 	log      *slog.Logger
 }
 
 // NewRepairer returns a Repairer. It uses the verifier for itself: one that nobody else runs.
-func NewRepairer(store RepairStore, auditor *Auditor, verifier *Verifier, m *Metrics, log *slog.Logger) *Repairer {
-	return &Repairer{store: store, auditor: auditor, verifier: verifier, metrics: m, log: log}
+func NewRepairer(store RepairStore, auditor *Auditor, verifier *Verifier, burier *Burier, log *slog.Logger) *Repairer {
+	return &Repairer{store: store, auditor: auditor, verifier: verifier, burier: burier, log: log}
 }
 
 // Repair audits a sale and mends it in Redis if something is wrong there. Without apply nothing is changed: the report says
@@ -59,16 +59,16 @@ func (r *Repairer) Repair(ctx context.Context, saleID, actor string, apply bool)
 	if err != nil {
 		return RepairReport{}, err
 	}
-	seen, err := r.auditor.audit(ctx, sale)
+	seen, err := r.auditor.Inspect(ctx, sale)
 	if err != nil {
 		return RepairReport{}, err
 	}
-	report := RepairReport{Found: seen.report}
+	report := RepairReport{Found: seen.Report}
 	switch {
-	case !seen.report.Exact:
+	case !seen.Report.Exact:
 		return report, Errorf(KindConflict,
 			"units were given back, or the sale was changed, during every look: nothing is proved, so nothing is repaired; try again, or pause the sale")
-	case !seen.repairable:
+	case !seen.Repairable:
 		return report, nil
 	case apply:
 		return r.apply(ctx, sale, seen, actor)
@@ -77,9 +77,9 @@ func (r *Repairer) Repair(ctx context.Context, saleID, actor string, apply bool)
 	}
 }
 
-func (r *Repairer) plan(ctx context.Context, sale *Sale, seen sight) (RepairReport, error) {
-	report := RepairReport{Found: seen.report}
-	accepts, err := r.orphans(ctx, sale, seen.strays)
+func (r *Repairer) plan(ctx context.Context, sale *Sale, seen Inspection) (RepairReport, error) {
+	report := RepairReport{Found: seen.Report}
+	accepts, err := r.orphans(ctx, sale, seen.Strays)
 	if err != nil {
 		return report, err
 	}
@@ -89,25 +89,25 @@ func (r *Repairer) plan(ctx context.Context, sale *Sale, seen sight) (RepairRepo
 	}
 	report.Kept = int64(len(accepts))
 	for i := range report.Rebuilt {
-		report.Rebuilt[i].of(seen.report)
+		followsFrom(&report.Rebuilt[i], seen.Report)
 	}
 	return report, nil
 }
 
-// of notes which audit a rebuild follows from.
-func (r *RebuildReport) of(found *AuditReport) {
+// followsFrom notes which audit a rebuild follows from.
+func followsFrom(r *RebuildReport, found *AuditReport) {
 	r.Cause, r.Reason = "repair", "drift"
 	r.Drift, r.StrayBuyers, r.LostBuyers = found.Drift, found.StrayBuyers, found.LostBuyers
 }
 
-func (r *Repairer) apply(ctx context.Context, sale *Sale, seen sight, actor string) (RepairReport, error) {
-	report := RepairReport{Applied: true, Found: seen.report}
-	r.log.Error("a sale is wrong in Redis and is repaired", "sale", sale.ID, "actor", actor, "drift", seen.report.Drift,
-		"stray_buyers", seen.report.StrayBuyers, "lost_buyers", seen.report.LostBuyers)
+func (r *Repairer) apply(ctx context.Context, sale *Sale, seen Inspection, actor string) (RepairReport, error) {
+	report := RepairReport{Applied: true, Found: seen.Report}
+	r.log.Error("a sale is wrong in Redis and is repaired", "sale", sale.ID, "actor", actor, "drift", seen.Report.Drift,
+		"stray_buyers", seen.Report.StrayBuyers, "lost_buyers", seen.Report.LostBuyers)
 	round := r.verifier.newRound("repair")
-	round.actor, round.found = actor, seen.report
+	round.actor, round.found = actor, seen.Report
 	err := r.verifier.rebuildExclusively(ctx, round, []*Sale{sale}, func(ctx context.Context, g Generation) (err error) {
-		report.Kept, err = r.keepOrphans(ctx, g, sale, seen.strays)
+		report.Kept, err = r.keepOrphans(ctx, g, sale, seen.Strays)
 		return err
 	})
 	if report.Rebuilt = round.reports; err != nil {
@@ -118,7 +118,7 @@ func (r *Repairer) apply(ctx context.Context, sale *Sale, seen sight, actor stri
 }
 
 // orphans are the accepts of slots whose orders have no row. A slot that can't be read tells of none.
-func (r *Repairer) orphans(ctx context.Context, sale *Sale, strays []strayBuyer) ([]Event, error) {
+func (r *Repairer) orphans(ctx context.Context, sale *Sale, strays []StrayBuyer) ([]Event, error) {
 	var accepts []Event
 	for len(strays) > 0 {
 		chunk := strays[:min(len(strays), MaxPersistBatch)]
@@ -126,7 +126,7 @@ func (r *Repairer) orphans(ctx context.Context, sale *Sale, strays []strayBuyer)
 		ids := make([]string, 0, len(chunk))
 		var events []Event
 		for _, s := range chunk {
-			if e, ok := s.event(sale); ok {
+			if e, ok := eventOf(&s, sale); ok {
 				ids, events = append(ids, e.OrderID), append(events, e)
 			}
 		}
@@ -143,19 +143,19 @@ func (r *Repairer) orphans(ctx context.Context, sale *Sale, strays []strayBuyer)
 	return accepts, nil
 }
 
-// event is the accept that a slot tells of, as far as one can be made of it: it is read like an entry of the stream.
-func (s *strayBuyer) event(sale *Sale) (Event, bool) {
+// eventOf is the accept that a slot describes, as far as one can be made of it: it is read like an entry of the stream.
+func eventOf(s *StrayBuyer, sale *Sale) (Event, bool) {
 	e := Event{
-		Partition: s.partition, EntryID: "slot:" + s.OrderID, SaleID: sale.ID, Sequence: s.Sequence, OrderID: s.OrderID, Number: s.Number,
-		UserID: s.userID, Quantity: s.Quantity, AcceptedAt: time.UnixMilli(s.AcceptedMS).UTC(),
+		Partition: s.Partition, EntryID: "slot:" + s.Slot.OrderID, SaleID: sale.ID, Sequence: s.Slot.Sequence, OrderID: s.Slot.OrderID,
+		Number: s.Slot.Number, UserID: s.UserID, Quantity: s.Slot.Quantity, AcceptedAt: time.UnixMilli(s.Slot.AcceptedMS).UTC(),
 	}
-	_, err := DecodeEvent(e.Partition, e.EntryID, e.fields())
+	_, err := DecodeEvent(e.Partition, e.EntryID, e.Fields())
 	return e, err == nil
 }
 
 // keepOrphans gives the accepts that only their slots knew of their rows. The partitions are closed, so that no slot is taken or
 // freed any more; one that was freed since the audit has a row by now.
-func (r *Repairer) keepOrphans(ctx context.Context, g Generation, sale *Sale, strays []strayBuyer) (int64, error) {
+func (r *Repairer) keepOrphans(ctx context.Context, g Generation, sale *Sale, strays []StrayBuyer) (int64, error) {
 	accepts, err := r.orphans(ctx, sale, strays)
 	if err != nil {
 		return 0, err
@@ -184,14 +184,5 @@ func (r *Repairer) keep(ctx context.Context, g Generation, e *Event) error {
 		r.log.Error("an accept whose event is gone was persisted from its buyer's slot", "sale", e.SaleID, "order", e.OrderID, "buyer", e.UserID)
 		return nil
 	}
-	letter := DeadLetter{
-		Partition: e.Partition, EntryID: e.EntryID, SaleID: e.SaleID, OrderID: e.OrderID, Payload: e.fields(),
-		Reason: LetterRedisLost, Error: "the order's event is gone, only the buyer's slot was left of it, and it can't stand: " + why,
-	}
-	if err := r.store.BuryEvent(ctx, letter, e); err != nil {
-		return err
-	}
-	r.metrics.deadLetters.WithLabelValues(LetterRedisLost).Inc()
-	r.log.Error("an accept whose event is gone can't stand", "sale", e.SaleID, "order", e.OrderID, "buyer", e.UserID, "because", why)
-	return nil
+	return r.burier.BuryLost(ctx, e, e.EntryID, "the order's event is gone, only the buyer's slot was left of it, and it can't stand: "+why)
 }

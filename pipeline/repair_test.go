@@ -18,8 +18,8 @@ import (
 
 // repairer is one more process that repairs.
 func (r *rig) repairer() *pipeline.Repairer {
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log)
-	return pipeline.NewRepairer(r.store, r.auditor, verifier, r.metrics, r.log)
+	verifier := pipeline.NewVerifier(r.verifierConfig())
+	return pipeline.NewRepairer(r.store, r.auditor, verifier, r.burier(), r.log)
 }
 
 // repair repairs a sale and expects no error.
@@ -212,14 +212,14 @@ func TestARepairWhileBuyersOrder(t *testing.T) {
 			for n := 0; ctx.Err() == nil; n++ {
 				got, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprintf("buyer-%d-%d", b, n), Quantity: 1})
 				switch {
-				case err == nil && got.Code == lua.AdmitAccepted:
+				case err == nil && got.Result == pipeline.AdmissionAccepted:
 					mu.Lock()
 					accepted++
 					mu.Unlock()
 				case pipeline.KindOf(err) == pipeline.KindNotLoaded:
 					time.Sleep(10 * time.Millisecond) // as Retry-After asks, but sooner
 				default:
-					t.Errorf("got %s, %v", got.Code, err)
+					t.Errorf("got %s, %v", got.Result, err)
 					return
 				}
 			}
@@ -251,7 +251,7 @@ func TestEverySaleIsRebuilt(t *testing.T) {
 		r.persist(r.events(r.sale)[:3]...)
 	}
 	r.flush()
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log)
+	verifier := pipeline.NewVerifier(r.verifierConfig())
 	plan, err := verifier.RebuildAll(r.ctx(), "ann", false)
 	if err != nil || len(plan) != 4 {
 		t.Fatalf("got %+v, %v, want four shares of three sales", plan, err)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,23 +31,6 @@ var RepairFields = []string{"s", "u", "q", "v"}
 
 // maxRepairBytes bounds a repaired value: more than any field's own limit, so that the field's rule is what is told.
 const maxRepairBytes = 1000
-
-// ReplayAs is what a replay asks for. It is kept from before the call until its outcome is known.
-type ReplayAs struct {
-	SaleID   string `json:"s"`
-	UserID   string `json:"u"`
-	Quantity int    `json:"q"`
-}
-
-// LetterResolution is the end of a dead letter, and the line of the audit log that tells of it.
-type LetterResolution struct {
-	Resolution Resolution
-	Actor      string
-	SaleID     string            // empty where the letter names none
-	OrderID    string            // of the order that was made; empty for a discarded letter
-	Note       string            // of a discarded letter
-	Repairs    map[string]string // of a replayed one
-}
 
 // LetterStore is where dead letters are kept.
 type LetterStore interface {
@@ -102,7 +86,7 @@ func (r *Replayer) Replay(ctx context.Context, id int64, actor string, repairs m
 	if err != nil {
 		return Letter{}, err
 	}
-	if err := letter.resolvedError(); err != nil {
+	if err := resolvedError(&letter); err != nil {
 		return letter, err
 	}
 	as, err := readReplay(&letter, repairs)
@@ -141,7 +125,7 @@ func (r *Replayer) Discard(ctx context.Context, id int64, actor, note string) (L
 	if err != nil {
 		return Letter{}, err
 	}
-	if err := letter.resolvedError(); err != nil {
+	if err := resolvedError(&letter); err != nil {
 		return letter, err
 	}
 	how := LetterResolution{Resolution: LetterDiscarded, Actor: actor, Note: note}
@@ -174,10 +158,10 @@ func (r *Replayer) resolve(ctx context.Context, letter Letter, how LetterResolut
 // whyNot says how a letter was resolved meanwhile.
 func (r *Replayer) whyNot(ctx context.Context, id int64, conflict error) error {
 	letter, err := r.store.Letter(ctx, id)
-	if err != nil || letter.resolvedError() == nil {
+	if err != nil || resolvedError(&letter) == nil {
 		return conflict
 	}
-	return letter.resolvedError()
+	return resolvedError(&letter)
 }
 
 // ValidateRepairs returns a KindInvalid error for a field that a replay does not read, or a value that no field could have.
@@ -186,7 +170,7 @@ func ValidateRepairs(repairs map[string]string) error {
 		switch value := repairs[name]; {
 		case !slices.Contains(RepairFields, name):
 			return Errorf(KindInvalid, "field %q can't be set: a replay reads %s and makes the others anew",
-				clip(name), strings.Join(RepairFields, ", "))
+				Clip(name), strings.Join(RepairFields, ", "))
 		case len(value) > maxRepairBytes || !utf8.ValidString(value) || strings.ContainsRune(value, 0):
 			return Errorf(KindInvalid, "field %s: use at most %d bytes of UTF-8", name, maxRepairBytes)
 		}
@@ -199,7 +183,7 @@ func ValidateRepairs(repairs map[string]string) error {
 func readReplay(letter *Letter, repairs map[string]string) (ReplayAs, error) {
 	fields := map[string]any{"v": "1", "k": "1", "o": uuid.Nil.String(), "n": "1", "t": "1"}
 	for _, name := range RepairFields {
-		if value, ok := letter.field(name); ok {
+		if value, ok := payloadField(letter, name); ok {
 			fields[name] = value
 		}
 		if value, ok := repairs[name]; ok {
@@ -220,7 +204,7 @@ func (r *Replayer) giveBack(ctx context.Context, letter *Letter) error {
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	_, err = r.releaser.applyAll(ctx, due)
+	_, err = r.releaser.ApplyReleases(ctx, due)
 	switch {
 	case err == nil:
 		return nil
@@ -243,34 +227,27 @@ func (r *Replayer) order(ctx context.Context, letter *Letter, sale *Sale, as Rep
 	if err != nil {
 		return "", err
 	}
-	if letter.holds(slot, sale.PartitionOf(as.UserID)) {
+	if ownSlot(letter, slot, sale.PartitionOf(as.UserID)) {
 		return r.ownOrder(ctx, generation, letter, sale, as, slot)
 	}
 	return r.newOrder(ctx, letter, sale, as)
 }
 
-// slot is the buyer's place in the sale; the zero Slot where it is free.
+// slot is the buyer's slot in the sale; the zero Slot where it is free.
 func (r *Replayer) slot(ctx context.Context, sale *Sale, userID string) (lua.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	text, err := r.rdb.HGet(ctx, r.keys.Buyers(sale.PartitionOf(userID), sale.ID), userID).Result()
-	if errors.Is(err, redis.Nil) {
+	slot, err := ReadSlot(ctx, r.rdb, r.keys, SalePartition{sale.ID, sale.PartitionOf(userID)}, userID)
+	if KindOf(err) == KindNotFound {
 		return lua.Slot{}, nil
 	}
-	if err != nil {
-		return lua.Slot{}, Wrap(KindUnavailable, err, "Redis did not tell about the buyer's slot; nothing was done, repeat it")
-	}
-	slot, err := lua.ParseSlot(text)
-	if err != nil {
-		return lua.Slot{}, Wrap(KindUnavailable, err, "Redis holds a slot that can't be read")
-	}
-	return slot, nil
+	return slot, err
 }
 
-// holds reports whether a slot is that of the letter's own accept, whose release could not be written. Where the entry's
+// ownSlot reports whether a slot is that of the letter's own accept, whose release could not be written. Where the entry's
 // order id is wrecked, its entry id tells: admit.lua writes slot and entry within one run. Should a stranger have written
 // the entry just then, an order is persisted that is on its way to be.
-func (l *Letter) holds(slot lua.Slot, p Partition) bool {
+func ownSlot(l *Letter, slot lua.Slot, p Partition) bool {
 	if slot.OrderID == "" || p != l.Partition {
 		return false
 	}
@@ -397,7 +374,7 @@ func (r *Replayer) call(ctx context.Context, sale *Sale, request lua.AdmitReques
 	}
 	request.Number = numbers[0]
 	p := sale.PartitionOf(request.UserID)
-	reply, err := lua.Admit(ctx, r.rdb, r.keys.admit(p, sale.ID), sale.ID, DefaultStreamMaxLag, []lua.AdmitRequest{request})
+	reply, err := lua.Admit(ctx, r.rdb, r.keys.ForAdmit(p, sale.ID), sale.ID, DefaultStreamMaxLag, []lua.AdmitRequest{request})
 	if err != nil {
 		return unknown(err)
 	}
@@ -418,7 +395,7 @@ func refusedReplay(letter *Letter, sale *Sale, as ReplayAs, outcome lua.AdmitOut
 	case lua.AdmitAlreadyOrdered, lua.AdmitReplayed, lua.AdmitKeyReused:
 		return cantBeTaken(letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, outcome.Slot.OrderID, sale.ID))
 	case lua.AdmitNotOpen:
-		return cantBeTaken(letter, fmt.Sprintf("sale %s is not open yet; it opens at %s", sale.ID, showTime(sale.OpensAt)))
+		return cantBeTaken(letter, fmt.Sprintf("sale %s is not open yet; it opens at %s", sale.ID, FormatTime(sale.OpensAt)))
 	case lua.AdmitClosed:
 		return cantBeTaken(letter, fmt.Sprintf("sale %s is closed", sale.ID))
 	case lua.AdmitPaused:
@@ -432,4 +409,31 @@ func refusedReplay(letter *Letter, sale *Sale, as ReplayAs, outcome lua.AdmitOut
 
 func cantBeTaken(letter *Letter, why string) error {
 	return Errorf(KindConflict, "dead letter %d can't be replayed now: %s", letter.ID, why)
+}
+
+// payloadField is the value of a payload's field as the stream held it, unless it was cut.
+func payloadField(l *Letter, name string) (string, bool) {
+	switch value := l.Payload[name].(type) {
+	case string:
+		return value, true
+	case map[string]any:
+		encoded, _ := value["base64"].(string)
+		plain, err := base64.StdEncoding.DecodeString(encoded)
+		return string(plain), err == nil
+	default:
+		return "", false
+	}
+}
+
+// resolvedError says that a letter is done with, since when and how; nil while it is not.
+func resolvedError(l *Letter) error {
+	switch l.Resolution {
+	case "":
+		return nil
+	case LetterReplayed:
+		return Errorf(KindConflict, "dead letter %d was replayed at %s as order %s; nothing is left to do",
+			l.ID, FormatTime(l.ResolvedAt), l.ReplayID)
+	default:
+		return Errorf(KindConflict, "dead letter %d was %s at %s; nothing is left to do", l.ID, l.Resolution, FormatTime(l.ResolvedAt))
+	}
 }

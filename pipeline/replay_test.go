@@ -13,30 +13,8 @@ import (
 
 	"sluice/db"
 	"sluice/internal/testkit"
-	"sluice/lua"
 	"sluice/pipeline"
 )
-
-// replayer is the operator's tool over the rig's stores, or over another Redis or Postgres.
-func (r *rig) replayer(rdb redis.UniversalClient, store pipeline.ReplayStore) *pipeline.Replayer {
-	r.Helper()
-	return pipeline.NewReplayer(rdb, r.keys, store, pipeline.NewReleaser(rdb, r.keys, r.store, r.metrics, r.log), r.log)
-}
-
-func (r *rig) replay(id int64, set ...string) (pipeline.Letter, error) {
-	r.Helper()
-	return r.replayer(r.rdb, r.store).Replay(r.ctx(), id, "ann", repairs(set...))
-}
-
-// mustReplay replays and returns the id of the order.
-func (r *rig) mustReplay(id int64, set ...string) string {
-	r.Helper()
-	letter, err := r.replay(id, set...)
-	if err != nil || letter.Resolution != pipeline.LetterReplayed || letter.ReplayID == "" {
-		r.Fatalf("replay of letter %d: got %+v, %v, want it replayed", id, letter, err)
-	}
-	return letter.ReplayID
-}
 
 // refuses expects a replay to be refused with a text, and to leave the letter as it was, waiting.
 func (r *rig) refuses(id int64, kind pipeline.Kind, says string, set ...string) {
@@ -51,16 +29,6 @@ func (r *rig) refuses(id int64, kind pipeline.Kind, says string, set ...string) 
 	}
 }
 
-// repairs makes a map of field=value.
-func repairs(set ...string) map[string]string {
-	fields := map[string]string{}
-	for _, s := range set {
-		name, value, _ := strings.Cut(s, "=")
-		fields[name] = value
-	}
-	return fields
-}
-
 func (r *rig) letter(id int64) pipeline.Letter {
 	r.Helper()
 	letter, err := r.store.Letter(r.ctx(), id)
@@ -68,16 +36,6 @@ func (r *rig) letter(id int64) pipeline.Letter {
 		r.Fatal(err)
 	}
 	return letter
-}
-
-// lastLetter is the id of the newest letter.
-func (r *rig) lastLetter() int64 {
-	r.Helper()
-	letters, err := r.store.Letters(r.ctx(), pipeline.LettersFilter{All: true})
-	if err != nil || len(letters) == 0 {
-		r.Fatalf("got %d letters, %v, want some", len(letters), err)
-	}
-	return letters[len(letters)-1].ID
 }
 
 // strange buries what a stranger wrote into the stream of the rig's sale and returns the letter's id.
@@ -100,18 +58,6 @@ func (r *rig) strange(fields ...string) int64 {
 }
 
 var strangers atomic.Int64
-
-// work lets a worker persist what is in the streams and give back what is due, and stops it.
-func (r *rig) work() {
-	r.Helper()
-	worker := r.startWorker(r.store, pipeline.WorkerOptions{}, r.releaser().Job())
-	r.settled()
-	testkit.Eventually(r.T, settleLimit, "every release is applied", func() bool {
-		due, err := r.store.UnappliedReleases(r.ctx(), pipeline.ReleaseGroup{}, 1)
-		return err == nil && len(due) == 0
-	})
-	worker.stop()
-}
 
 // liveOrders are those of a buyer.
 func (r *rig) liveOrders(userID string) []string {
@@ -469,8 +415,8 @@ func died(r *rig, id int64, at string) {
 	r.Helper()
 	rdb, store := r.rdb, &mortal{Store: r.store, step: at}
 	if at == "lost admit" {
-		if d, err := r.try(pipeline.OrderRequest{UserID: "eve", Quantity: 11}); err != nil || d.Code != lua.AdmitOverLimit {
-			r.Fatalf("got %s, %v, want a refusal and the script loaded", d.Code, err)
+		if d, err := r.try(pipeline.OrderRequest{UserID: "eve", Quantity: 11}); err != nil || d.Result != pipeline.AdmissionOverLimit {
+			r.Fatalf("got %s, %v, want a refusal and the script loaded", d.Result, err)
 		}
 		proxy := through(r.T, redisURL(r))
 		rdb = testkit.Client(r.T, proxy.URL())

@@ -3,11 +3,9 @@ package pipeline_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,27 +21,6 @@ import (
 	"sluice/lua"
 	"sluice/pipeline"
 )
-
-// parallelTests is how many of these tests run at once, unless -parallel says otherwise: they wait for servers, deadlines
-// and idle times far more than they compute.
-const parallelTests = "8"
-
-func TestMain(m *testing.M) {
-	if url := os.Getenv(nodeRedis); url != "" {
-		if err := runNode(url, os.Getenv(nodeDatabase)); err != nil {
-			fmt.Fprintln(os.Stderr, "node:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	flag.Parse()
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
-	if !said {
-		_ = flag.Set("test.parallel", parallelTests) // the testing package defines it
-	}
-	testkit.Main(m)
-}
 
 const (
 	// callLimit bounds each wait of a test: many times what anything takes, on a machine that is busy with something else.
@@ -152,7 +129,7 @@ func (r *rig) newAdmission(rdb redis.UniversalClient, opts pipeline.AdmissionOpt
 	if opts.RequestTimeout == 0 {
 		opts.RequestTimeout = callLimit
 	}
-	a := pipeline.NewAdmission(rdb, r.keys, opts, r.metrics, r.log)
+	a := pipeline.NewAdmission(rdb, r.keys, opts, r.metrics.Admission, r.log)
 	r.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 		defer cancel()
@@ -161,74 +138,6 @@ func (r *rig) newAdmission(rdb redis.UniversalClient, opts pipeline.AdmissionOpt
 		}
 	})
 	return a
-}
-
-// verifies runs a verifier until the test ends, as an api does, with the admission's witness.
-func (r *rig) verifies() {
-	r.Helper()
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log, r.admission.Witness(r.store))
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		verifier.Run(ctx)
-	}()
-	r.Cleanup(func() {
-		stop()
-		<-done
-	})
-}
-
-// usualSale fills in what a test leaves open.
-func usualSale(sale pipeline.Sale) *pipeline.Sale {
-	if sale.ID == "" {
-		sale.ID = "drop-1"
-	}
-	if sale.Title == "" {
-		sale.Title = "A thing"
-	}
-	if sale.Total == 0 {
-		sale.Total = 100
-	}
-	if sale.MaxQuantity == 0 {
-		sale.MaxQuantity = 10
-	}
-	if sale.OpensAt.IsZero() {
-		sale.OpensAt = time.Now().Add(-time.Hour)
-	}
-	if sale.ClosesAt.IsZero() {
-		sale.ClosesAt = time.Now().Add(time.Hour)
-	}
-	return &sale
-}
-
-// createSale stores and loads a sale. Where the partitions are given, they are taken as they are.
-func (r *rig) createSale(s pipeline.Sale) *pipeline.Sale {
-	r.Helper()
-	sale := usualSale(s)
-	if len(sale.Partitions) == 0 {
-		if err := r.publisher.Create(r.ctx(), sale); err != nil {
-			r.Fatalf("create sale: %v", err)
-		}
-	} else {
-		if err := r.store.CreateSale(r.ctx(), sale); err != nil {
-			r.Fatalf("store sale: %v", err)
-		}
-		if err := r.publisher.Publish(r.ctx(), sale); err != nil {
-			r.Fatalf("publish sale: %v", err)
-		}
-	}
-	return r.stored(sale.ID)
-}
-
-// stored is a sale as Postgres defines it now.
-func (r *rig) stored(id string) *pipeline.Sale {
-	r.Helper()
-	sale, err := r.store.Sale(r.ctx(), id)
-	if err != nil {
-		r.Fatalf("sale %s: %v", id, err)
-	}
-	return sale
 }
 
 // try asks for units without expecting any outcome.
@@ -240,8 +149,8 @@ func (r *rig) try(req pipeline.OrderRequest) (pipeline.Decision, error) {
 func (r *rig) admit(userID string, quantity int) pipeline.Receipt {
 	r.Helper()
 	decision, err := r.try(pipeline.OrderRequest{UserID: userID, Quantity: quantity})
-	if err != nil || decision.Code != lua.AdmitAccepted {
-		r.Fatalf("order of %d by %s: got %q, %v, want accepted", quantity, userID, decision.Code, err)
+	if err != nil || decision.Result != pipeline.AdmissionAccepted {
+		r.Fatalf("order of %d by %s: got %q, %v, want accepted", quantity, userID, decision.Result, err)
 	}
 	return decision.Receipt
 }
@@ -252,8 +161,8 @@ func (r *rig) admitMany(prefix string, n int) []pipeline.Receipt {
 	receipts, errs := make([]pipeline.Receipt, n), make([]error, n)
 	together(n, func(i int) {
 		decision, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprintf("%s-%d", prefix, i), Quantity: 1})
-		if err == nil && decision.Code != lua.AdmitAccepted {
-			err = errors.New(string(decision.Code))
+		if err == nil && decision.Result != pipeline.AdmissionAccepted {
+			err = errors.New(string(decision.Result))
 		}
 		receipts[i], errs[i] = decision.Receipt, err
 	})

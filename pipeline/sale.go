@@ -105,11 +105,11 @@ func (s *Sale) Validate() error {
 	case s.MaxQuantity < 1 || s.MaxQuantity > MaxQuantityLimit:
 		return Errorf(KindInvalid, "max quantity %d: use 1 to %d units per order", s.MaxQuantity, MaxQuantityLimit)
 	case s.OpensAt.UnixMilli() < 0:
-		return Errorf(KindInvalid, "opens at %s: use 1970 or later", showTime(s.OpensAt))
+		return Errorf(KindInvalid, "opens at %s: use 1970 or later", FormatTime(s.OpensAt))
 	case s.ClosesAt.UTC().Year() > lastYear:
-		return Errorf(KindInvalid, "closes at %s: use %d or earlier", showTime(s.ClosesAt), lastYear)
+		return Errorf(KindInvalid, "closes at %s: use %d or earlier", FormatTime(s.ClosesAt), lastYear)
 	case s.ClosesAt.UnixMilli() <= s.OpensAt.UnixMilli(): // Redis keeps milliseconds
-		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s", showTime(s.ClosesAt), showTime(s.OpensAt))
+		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s", FormatTime(s.ClosesAt), FormatTime(s.OpensAt))
 	case s.Waitlist < 0 || s.Waitlist > MaxWaitlist:
 		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
@@ -138,7 +138,8 @@ func (s *Sale) PriceOf(quantity int) int64 { return s.UnitPrice * int64(quantity
 // lastYear is where RFC 3339 ends, and with it what the API can tell.
 const lastYear = 9999
 
-func showTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// FormatTime is an instant as errors and logs show it: RFC 3339, UTC.
+func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func hasControl(s string) bool {
 	for _, r := range s {

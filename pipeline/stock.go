@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"sync"
 	"time"
 
@@ -67,7 +65,7 @@ func (r *StockReader) refresh(ctx context.Context, sale *Sale) (int64, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.known) >= catalogueLimit {
+	if len(r.known) >= CatalogueLimit {
 		clear(r.known)
 	}
 	r.known[sale.ID] = stockReading{units, began.Add(stockMaxAge)}
@@ -79,18 +77,11 @@ func (r *StockReader) read(ctx context.Context, sale *Sale) (int64, error) {
 	defer cancel()
 	var units int64
 	for _, p := range sale.Partitions {
-		text, err := r.rdb.HGet(ctx, r.keys.Sale(p, sale.ID), "stock").Result()
-		if errors.Is(err, redis.Nil) {
-			return 0, Errorf(KindNotLoaded, "sale %s is not loaded yet", sale.ID)
-		}
+		held, err := ReadSale(ctx, r.rdb, r.keys, SalePartition{sale.ID, p})
 		if err != nil {
-			return 0, Wrap(KindUnavailable, err, "Redis did not tell the stock")
+			return 0, err
 		}
-		share, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return 0, Wrap(KindUnavailable, err, "Redis holds a stock that is not a number")
-		}
-		units += share
+		units += held.Stock
 	}
 	return units, nil
 }

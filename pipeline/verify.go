@@ -28,17 +28,6 @@ const (
 	verifyName = "verify"
 )
 
-// Mark is what Redis must at least hold of a sale on a partition.
-type Mark struct {
-	SaleID    string
-	Partition Partition
-	Version   int64 // of the sale's definition
-	Accepted  int64 // the highest accept that is persisted
-	Released  int64 // releases by which Redis gave something back
-	Lost      int64 // accepts that earlier rebuilds found lost
-	Tickets   int64 // the highest ticket of the waitlist that is noted
-}
-
 // VerifyStore is what a verification needs of Postgres.
 type VerifyStore interface {
 	LedgerSource
@@ -57,38 +46,44 @@ type VerifyStore interface {
 // Verifier sees to it that Redis is only sold from while its state is known to be good. Every script that admits, releases
 // or loads compares the key `trusted` with the run_id and the replication id of the server that runs it, so that one that
 // restarted, failed over, followed another one for a while, was restored or flushed admits nobody until a verifier has compared
-// each sale with Postgres, and rebuilt what is behind (DESIGN section 4, loss detection). Every api and worker runs one; Postgres
+// each sale with Postgres, and rebuilt what is behind. Every api and worker runs one; Postgres
 // lets one of them work at a time.
 type Verifier struct {
-	rdb        redis.UniversalClient
-	keys       Keys
-	store      VerifyStore
-	partitions int
-	metrics    *Metrics
-	log        *slog.Logger
-	witnesses  []Witness
+	VerifierConfig
 
 	seen   []seenPartition // by the look before, per partition
 	id     string          // of the installation; empty before it was asked
-	tell   func(error)     // hears of a Redis that belongs to another installation; nil: nobody does
 	looked time.Time       // when that look began; zero before the first
 }
 
-// Witness remembers accepts that Redis may lose. It is called after each verification that may have followed a loss, once
-// for each partition, and again after an error.
-type Witness func(ctx context.Context, p Partition) error
+// VerifierConfig is what a Verifier works with.
+type VerifierConfig struct {
+	Redis      redis.UniversalClient
+	Keys       Keys
+	Store      VerifyStore
+	Partitions int              // of the installation
+	Metrics    *RecoveryMetrics // nil: nothing is exported
+	Log        *slog.Logger
+
+	// Resubmit submits this process' recent accepts of a partition to Redis again. It is called after each verification that
+	// may have followed a loss, once for each partition, and again after an error. Nil where a process gives no receipts.
+	Resubmit func(ctx context.Context, p Partition) error
+	// Found is called with what each look found: an error of which IsForeign is true while Redis belongs to another installation.
+	// It is called by Run and Ensure only. Nil: nothing is called.
+	Found func(error)
+}
 
 type seenPartition struct {
 	runID string
-	due   bool // the witnesses must be asked once it is open
+	due   bool // recent accepts must be submitted again once it is open
 }
 
 // NewVerifier returns a Verifier that has looked at nothing yet.
-func NewVerifier(rdb redis.UniversalClient, keys Keys, store VerifyStore, partitions int, m *Metrics, log *slog.Logger, witnesses ...Witness) *Verifier {
-	return &Verifier{
-		rdb: rdb, keys: keys, store: store, partitions: partitions, metrics: m, log: log, witnesses: witnesses,
-		seen: make([]seenPartition, partitions),
+func NewVerifier(c VerifierConfig) *Verifier {
+	if c.Metrics == nil {
+		c.Metrics = NewRecoveryMetrics(nil)
 	}
+	return &Verifier{VerifierConfig: c, seen: make([]seenPartition, c.Partitions)}
 }
 
 // Run looks after the partitions until the context ends. No error ends it. Only one Run, Ensure or Rebuild at a time may
@@ -101,17 +96,17 @@ func (v *Verifier) Run(ctx context.Context) {
 			v.complain(err)
 		}
 		failing = err != nil
-		sleep(ctx, lookEvery)
+		Sleep(ctx, lookEvery)
 	}
 }
 
 // complain says why nobody can order. A Redis of somebody else is no passing trouble: somebody has to act.
 func (v *Verifier) complain(err error) {
 	if IsForeign(err) {
-		v.log.Error("Redis belongs to another installation; nothing is taken from it and nobody can order", "error", err)
+		v.Log.Error("Redis belongs to another installation; nothing is taken from it and nobody can order", "error", err)
 		return
 	}
-	v.log.Warn("Redis is not verified; nobody can order until it is", "error", err)
+	v.Log.Warn("Redis is not verified; nobody can order until it is", "error", err)
 }
 
 // Ensure looks after the partitions until all of them are trusted. Its error is the last obstacle, when the context ends,
@@ -125,20 +120,20 @@ func (v *Verifier) Ensure(ctx context.Context) error {
 		if IsForeign(err) { // it is for somebody to act, not to pass
 			return err
 		}
-		sleep(ctx, lookEvery)
+		Sleep(ctx, lookEvery)
 		if ctx.Err() != nil {
 			return errors.Join(Errorf(KindUnavailable, "Redis was not verified in time"), err)
 		}
 	}
 }
 
-// tick looks once, asks the witnesses where something may be lost, and verifies what is not trusted unless somebody else
-// does. It reports whether every partition is trusted.
+// tick looks once, submits recent accepts again where something may be lost, and verifies what is not trusted unless another
+// process does. It reports whether every partition is trusted.
 func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 	began := time.Now()
 	states, runIDs, err := v.look(ctx)
-	if v.tell != nil {
-		v.tell(err)
+	if v.Found != nil {
+		v.Found(err)
 	}
 	if err != nil {
 		return false, err
@@ -151,24 +146,20 @@ func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 		v.seen[p].due = v.seen[p].due || missed
 		trusted = trusted && state == lua.Trusted
 	}
-	err = v.askWitnesses(ctx, states)
+	err = v.resubmitDue(ctx, states)
 	if trusted {
 		return true, err
 	}
-	_, verifyErr := v.store.Exclusively(ctx, verifyName, v.verifyUntrusted)
+	_, verifyErr := v.Store.Exclusively(ctx, verifyName, v.verifyUntrusted)
 	return false, errors.Join(err, verifyErr)
 }
-
-// TellForeign names who hears what each look found: an error of which IsForeign is true while Redis belongs to another
-// installation. It is called by Run and Ensure only, and before them.
-func (v *Verifier) TellForeign(tell func(error)) { v.tell = tell }
 
 // installation asks Postgres for the id once: it never changes.
 func (v *Verifier) installation(ctx context.Context) error {
 	if v.id != "" {
 		return nil
 	}
-	id, err := v.store.Installation(ctx)
+	id, err := v.Store.Installation(ctx)
 	if err == nil {
 		v.id = id
 	}
@@ -181,11 +172,11 @@ func (v *Verifier) look(ctx context.Context) (states []lua.Trust, runIDs []strin
 	if err := v.installation(ctx); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(looking(ctx), commandTimeout)
+	ctx, cancel := context.WithTimeout(WithLook(ctx), CommandTimeout)
 	defer cancel()
-	states, runIDs = make([]lua.Trust, v.partitions), make([]string, v.partitions)
+	states, runIDs = make([]lua.Trust, v.Partitions), make([]string, v.Partitions)
 	for p := range states {
-		if states[p], runIDs[p], err = lua.Look(ctx, v.rdb, v.keys.verify(Partition(p), v.id)); err != nil {
+		if states[p], runIDs[p], err = lua.Look(ctx, v.Redis, v.Keys.ForVerify(Partition(p), v.id)); err != nil {
 			return nil, nil, Wrap(KindUnavailable, err, "Redis did not tell whether it is verified")
 		}
 		if states[p] == lua.Foreign {
@@ -197,7 +188,7 @@ func (v *Verifier) look(ctx context.Context) (states []lua.Trust, runIDs []strin
 
 // foreign says to whom a partition belongs.
 func (v *Verifier) foreign(ctx context.Context, p Partition) error {
-	err := checkOwners(ctx, v.rdb, v.keys, []Partition{p}, v.id, KindUnavailable, true)
+	err := CheckOwners(ctx, v.Redis, v.Keys, []Partition{p}, v.id, KindUnavailable, true)
 	if err == nil { // it has changed hands since
 		err = errOvertaken(p)
 	}
@@ -213,9 +204,9 @@ func (v *Verifier) mayHaveMissed(now time.Time) bool {
 	return !v.looked.IsZero() && since >= reopenGrace
 }
 
-// note remembers where the witnesses will be needed.
+// note remembers where recent accepts will have to be submitted again.
 func (v *Verifier) note(p Partition, state lua.Trust, runID string) {
-	gauge := v.metrics.trusted.WithLabelValues(p.String())
+	gauge := v.Metrics.trusted.WithLabelValues(p.String())
 	gauge.Set(1)
 	seen := &v.seen[p]
 	if state != lua.Trusted {
@@ -228,27 +219,26 @@ func (v *Verifier) note(p Partition, state lua.Trust, runID string) {
 	seen.runID = runID
 }
 
-func (v *Verifier) askWitnesses(ctx context.Context, states []lua.Trust) error {
+func (v *Verifier) resubmitDue(ctx context.Context, states []lua.Trust) error {
 	var errs []error
 	for p, state := range states {
 		if !v.seen[p].due || state == lua.Untrusted {
 			continue
 		}
-		err := v.ask(ctx, Partition(p))
+		err := v.resubmit(ctx, Partition(p))
 		errs = append(errs, err)
-		// In the grace it is asked again at each look: what was in hand elsewhere a moment ago may be here now.
+		// In the grace it is done again at each look: what was in flight elsewhere a moment ago may be here now.
 		v.seen[p].due = err != nil || state == lua.Reopening
 	}
 	return errors.Join(errs...)
 }
 
-// ask lets this process' own witnesses speak.
-func (v *Verifier) ask(ctx context.Context, p Partition) error {
-	var errs []error
-	for _, witness := range v.witnesses {
-		errs = append(errs, witness(ctx, p))
+// resubmit submits this process' own recent accepts.
+func (v *Verifier) resubmit(ctx context.Context, p Partition) error {
+	if v.Resubmit == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	return v.Resubmit(ctx, p)
 }
 
 // verifyUntrusted verifies every partition that is not trusted. Somebody who did so before us may have got to any point.
@@ -316,7 +306,7 @@ func (r *round) verify(ctx context.Context, partitions []Partition) error {
 		return err
 	}
 	if len(clean) > 0 {
-		r.log.Info("Redis is verified", "partitions", len(clean), "took", time.Since(began))
+		r.Log.Info("Redis is verified", "partitions", len(clean), "took", time.Since(began))
 	}
 	for _, p := range lossy {
 		if err := r.rebuildPartition(ctx, p, behind[p]); err != nil {
@@ -335,7 +325,7 @@ func (r *round) begin(ctx context.Context, partitions []Partition) (err error) {
 	if err := r.each(ctx, partitions, lua.BeginVerify, lua.Verifying); err != nil {
 		return err
 	}
-	r.generation, err = r.store.NextGeneration(ctx)
+	r.generation, err = r.Store.NextGeneration(ctx)
 	return err
 }
 
@@ -345,11 +335,11 @@ func (r *round) open(ctx context.Context, partitions []Partition) error {
 		return nil
 	}
 	for _, p := range partitions {
-		if err := r.ask(ctx, p); err != nil { // it is asked again once all is open
-			r.log.Warn("lost orders could not be shown to Redis yet", "partition", p, "error", err)
+		if err := r.resubmit(ctx, p); err != nil { // it is done again once all is open
+			r.Log.Warn("lost orders could not be shown to Redis yet", "partition", p, "error", err)
 		}
 	}
-	sleep(ctx, reopenGrace)
+	Sleep(ctx, reopenGrace)
 	return r.finish(ctx, partitions)
 }
 
@@ -362,8 +352,8 @@ func (r *round) each(ctx context.Context, partitions []Partition,
 	step func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error), want lua.Trust,
 ) error {
 	for _, p := range partitions {
-		call, cancel := context.WithTimeout(ctx, commandTimeout)
-		got, err := step(call, r.rdb, r.keys.verify(p, r.id), r.token)
+		call, cancel := context.WithTimeout(ctx, CommandTimeout)
+		got, err := step(call, r.Redis, r.Keys.ForVerify(p, r.id), r.token)
 		cancel()
 		if err != nil {
 			return Wrap(KindUnavailable, err, "Redis did not take a step of its verification")
@@ -385,7 +375,7 @@ func errOvertaken(p Partition) error {
 // behind compares what Redis holds with what Postgres knows that it must hold. Postgres is read first: Redis only counts
 // up, so that it can't look behind because of what happens between the two.
 func (r *round) behind(ctx context.Context, partitions []Partition) (map[Partition][]lag, error) {
-	marks, err := r.store.Marks(ctx)
+	marks, err := r.Store.Marks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -418,48 +408,34 @@ type lag struct {
 
 // holding is what Redis has of a sale on a partition.
 type holding struct {
-	there                     bool
-	stock, accepted, released int64
-	tickets                   int64
+	there bool
+	SaleCounters
 }
 
 func (h holding) behind(m Mark) string {
 	switch {
 	case !h.there:
 		return "absent"
-	case h.accepted < m.Accepted:
+	case h.Accepted < m.Accepted:
 		return "accepts"
-	case h.released < m.Released:
+	case h.Released < m.Released:
 		return "releases"
-	case h.tickets < m.Tickets:
+	case h.Tickets < m.Tickets:
 		return "waitlist"
 	default:
 		return ""
 	}
 }
 
+// holds reads what Redis has. What can't be read is as good as lost: one such sale must keep no other closed.
 func (v *Verifier) holds(ctx context.Context, m Mark) (holding, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
-	var h struct {
-		State    string `redis:"state"`
-		Stock    int64  `redis:"stock"`
-		Accepted int64  `redis:"accepted"`
-		Released int64  `redis:"released"`
-		Tickets  int64  `redis:"tickets"`
-	}
-	read := v.rdb.HMGet(ctx, v.keys.Sale(m.Partition, m.SaleID), "state", "stock", "accepted", "released", "tickets")
-	err := read.Err()
-	if redis.HasErrorPrefix(err, "WRONGTYPE") { // what can't be read is as good as lost, and one sale must keep no other closed
+	counters, err := ReadSale(ctx, v.Redis, v.Keys, SalePartition{m.SaleID, m.Partition})
+	if KindOf(err) == KindNotLoaded || IsUnreadable(err) {
 		return holding{}, nil
 	}
-	if err != nil {
-		return holding{}, Wrap(KindUnavailable, err, "Redis did not tell the sale's counters")
-	}
-	if err := read.Scan(&h); err != nil {
-		return holding{}, nil
-	}
-	return holding{h.State != "", h.Stock, h.Accepted, h.Released, h.Tickets}, nil
+	return holding{err == nil, counters}, err
 }
 
 // Job compares the counters of a trusted Redis with Postgres, and rebuilds what is behind: a sale that somebody deleted, or
@@ -485,8 +461,8 @@ func (v *Verifier) Job() Job {
 		for p := range behind {
 			lossy = append(lossy, p)
 		}
-		v.log.Error("Redis has lost something without a restart; its partitions are verified anew", "partitions", fmt.Sprint(lossy))
-		_, err = v.store.Exclusively(ctx, verifyName, func(ctx context.Context) error { return r.verify(ctx, lossy) })
+		v.Log.Error("Redis has lost something without a restart; its partitions are verified anew", "partitions", fmt.Sprint(lossy))
+		_, err = v.Store.Exclusively(ctx, verifyName, func(ctx context.Context) error { return r.verify(ctx, lossy) })
 		return err
 	}}
 }
@@ -499,5 +475,5 @@ const ensureTimeout = 30 * time.Second
 func EnsureVerified(ctx context.Context, rdb redis.UniversalClient, keys Keys, store VerifyStore, partitions int, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
-	return NewVerifier(rdb, keys, store, partitions, NewMetrics(nil), log).Ensure(ctx)
+	return NewVerifier(VerifierConfig{Redis: rdb, Keys: keys, Store: store, Partitions: partitions, Log: log}).Ensure(ctx)
 }

@@ -2,7 +2,6 @@ package pipeline_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,57 +9,8 @@ import (
 	"time"
 
 	"sluice/internal/testkit"
-	"sluice/lua"
 	"sluice/pipeline"
 )
-
-// trusted reports whether every partition is; not while Redis is away.
-func (r *rig) trusted() bool {
-	for p := range pipeline.Partition(r.opts.Partitions) {
-		if state, _, err := lua.Look(r.ctx(), r.rdb, r.keys.Look(p)); err != nil || state != lua.Trusted {
-			return false
-		}
-	}
-	return true
-}
-
-func (r *rig) ensure() {
-	r.Helper()
-	if err := pipeline.EnsureVerified(r.ctx(), r.rdb, r.keys, r.store, r.opts.Partitions, r.log); err != nil {
-		r.Fatal(err)
-	}
-}
-
-// flush loses everything, as an operator's slip does.
-func (r *rig) flush() {
-	r.Helper()
-	if err := r.rdb.FlushAll(r.ctx()).Err(); err != nil {
-		r.Fatal(err)
-	}
-}
-
-// rebuilds are the reports in the audit log, oldest first.
-func (r *rig) rebuilds() []pipeline.RebuildReport {
-	r.Helper()
-	rows, err := r.raw.Query(r.ctx(), `select detail from audit_log where action = 'rebuild' order by id`)
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer rows.Close()
-	var reports []pipeline.RebuildReport
-	for rows.Next() {
-		var text []byte
-		var report pipeline.RebuildReport
-		if err := rows.Scan(&text); err != nil {
-			r.Fatal(err)
-		}
-		if err := json.Unmarshal(text, &report); err != nil {
-			r.Fatal(err)
-		}
-		reports = append(reports, report)
-	}
-	return reports
-}
 
 // A server that restarted admits nobody until it was compared with Postgres. When nothing was lost that changes nothing
 // else, and nothing is rebuilt.
@@ -129,13 +79,13 @@ func TestFlushInTheMiddleOfASale(t *testing.T) {
 				got, err := r.admission.Admit(context.Background(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
 				mu.Lock()
 				switch {
-				case err == nil && got.Code == lua.AdmitAccepted:
+				case err == nil && got.Result == pipeline.AdmissionAccepted:
 					told.Store(got.Receipt.OrderID, user)
 					count++
-				case err == nil && got.Code == lua.AdmitSoldOut:
+				case err == nil && got.Result == pipeline.AdmissionSoldOut:
 					soldOut = true
 				case err == nil || pipeline.KindOf(err) != pipeline.KindNotLoaded && pipeline.KindOf(err) != pipeline.KindUnavailable:
-					t.Errorf("%s: got %s, %v", user, got.Code, err)
+					t.Errorf("%s: got %s, %v", user, got.Result, err)
 				}
 				over := soldOut || t.Failed()
 				mu.Unlock()
@@ -208,8 +158,8 @@ func TestAcceptsThatOnlyTheAPIKnows(t *testing.T) {
 	r.flush()
 	r.verifies()
 	testkit.Eventually(t, settleLimit, "Redis is verified", r.trusted)
-	if got, err := r.try(pipeline.OrderRequest{UserID: "late", Quantity: 1}); err != nil || got.Code != lua.AdmitSoldOut {
-		t.Errorf("a new buyer: got %s, %v, want sold out", got.Code, err)
+	if got, err := r.try(pipeline.OrderRequest{UserID: "late", Quantity: 1}); err != nil || got.Result != pipeline.AdmissionSoldOut {
+		t.Errorf("a new buyer: got %s, %v, want sold out", got.Result, err)
 	}
 	r.workAll()
 	r.balanced(r.sale, 50)
@@ -229,7 +179,9 @@ func TestAnAPIThatMissedALossShowsWhatItKnows(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	r := newRig(t, rigOptions{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 50, MaxQuantity: 1}})
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log, r.admission.Witness(r.store))
+	config := r.verifierConfig()
+	config.Resubmit = r.resubmitRecent()
+	verifier := pipeline.NewVerifier(config)
 	if err := verifier.Ensure(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -354,12 +306,12 @@ func TestALostAcceptThatCannotStand(t *testing.T) {
 	r.flush()
 	r.ensure() // somebody else's verifier: ann's api is slow
 	other := r.newAdmission(r.rdb, pipeline.AdmissionOptions{})
-	if got, err := other.Admit(r.ctx(), r.sale, pipeline.OrderRequest{UserID: "bob", Quantity: 1}); err != nil || got.Code != lua.AdmitAccepted {
-		t.Fatalf("bob: got %s, %v", got.Code, err)
+	if got, err := other.Admit(r.ctx(), r.sale, pipeline.OrderRequest{UserID: "bob", Quantity: 1}); err != nil || got.Result != pipeline.AdmissionAccepted {
+		t.Fatalf("bob: got %s, %v", got.Result, err)
 	}
-	witness := r.admission.Witness(r.store)
+	resubmit := r.resubmitRecent()
 	for range 2 {
-		if err := witness(r.ctx(), r.sale.Partitions[0]); err != nil {
+		if err := resubmit(r.ctx(), r.sale.Partitions[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -447,7 +399,7 @@ func TestAnOlderStateIsRebuilt(t *testing.T) {
 				r.restore(older)
 			}
 			r.ensure() // it still looks verified
-			verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log)
+			verifier := pipeline.NewVerifier(r.verifierConfig())
 			if err := verifier.Job().Run(r.ctx()); err != nil {
 				t.Fatal(err)
 			}
@@ -561,7 +513,7 @@ func TestAnOlderStateInTheSameProcessIsNotTrusted(t *testing.T) {
 		t.Error("the older state is trusted")
 	}
 	for i := range 20 {
-		if decision, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprint("late-", i), Quantity: 1}); err == nil && decision.Code == lua.AdmitAccepted {
+		if decision, err := r.try(pipeline.OrderRequest{UserID: fmt.Sprint("late-", i), Quantity: 1}); err == nil && decision.Result == pipeline.AdmissionAccepted {
 			t.Fatal("an order was accepted on the older state")
 		}
 	}

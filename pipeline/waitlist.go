@@ -3,11 +3,9 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
@@ -16,29 +14,12 @@ import (
 const (
 	// waitlistTimeout bounds one request about a waitlist, as long as one for an order.
 	waitlistTimeout = 2 * time.Second
-	// waitlistAttempt bounds one script call, so that a lost reply leaves time for another try.
-	waitlistAttempt = 750 * time.Millisecond
 	// waitlistUnderWay bounds the requests of one process that hold a connection, or wait for one. Each writes a row of its
 	// own: some thousand a second.
 	waitlistUnderWay = 1024
 	// waitlistObserve is how old the shown sizes may be.
 	waitlistObserve = 5 * time.Second
 )
-
-// Stay is one stay of a buyer in the waitlist of a sale, as Postgres notes it.
-type Stay struct {
-	SaleID      string
-	OrderID     string // of the order that is made when the buyer's turn comes
-	UserID      string
-	Number      int64 // its order number
-	Quantity    int   // units
-	Partition   Partition
-	Ticket      int64 // the lower one is served first
-	KeyHash     string
-	PayloadHash string
-	JoinedAt    time.Time // by Redis' clock
-	LeftAt      time.Time // zero: did not leave
-}
 
 // WaitlistStore notes who waits.
 type WaitlistStore interface {
@@ -52,9 +33,27 @@ type WaitlistStore interface {
 	LatestStay(ctx context.Context, saleID, userID string) (Stay, error)
 }
 
-// WaitDecision is the answer to a request to wait. Every code is an expected outcome, none is an error.
+// WaitResult says what became of a request to wait. Every one is an expected outcome, none is an error.
+type WaitResult string
+
+// The results.
+const (
+	WaitJoined         = WaitResult(lua.JoinJoined)         // the buyer waits, since now or since an earlier request
+	WaitAlreadyWaiting = WaitResult(lua.JoinAlreadyWaiting) // for another number of units
+	WaitKeyReused      = WaitResult(lua.JoinKeyReused)      // likewise, with the same idempotency key
+	WaitAlreadyOrdered = WaitResult(lua.JoinAlreadyOrdered) // the buyer holds an order
+	WaitNoWaitlist     = WaitResult(lua.JoinNoWaitlist)     // the sale has none
+	WaitNotOpen        = WaitResult(lua.JoinNotOpen)        // before the window
+	WaitClosed         = WaitResult(lua.JoinClosed)         // after the window, or closed by an operator
+	WaitPaused         = WaitResult(lua.JoinPaused)         // paused by an operator
+	WaitOverLimit      = WaitResult(lua.JoinOverLimit)      // more units than one order may have, or than the sale has
+	WaitAvailable      = WaitResult(lua.JoinAvailable)      // so many units are free, and nobody waits
+	WaitFull           = WaitResult(lua.JoinFull)           // as many people wait as the sale allows
+)
+
+// WaitDecision is the answer to a request to wait.
 type WaitDecision struct {
-	Code        lua.JoinCode
+	Result      WaitResult
 	Stay        Stay      // of who waits
 	Position    int64     // from 1; how many are served before, and one
 	OrderID     string    // of the buyer's order, for who has one
@@ -76,23 +75,28 @@ type Waiting struct {
 // generation as it was before Redis was asked, so that either the verification has read the note, or the note is refused and
 // Redis is asked again.
 type Waitlist struct {
-	rdb     redis.UniversalClient
-	keys    Keys
-	store   WaitlistStore
-	lookup  *Lookup
-	numbers *Numbers
-	metrics *Metrics
-	handing handing
-	slots   chan struct{} // one for each request under way
+	rdb       redis.UniversalClient
+	keys      Keys
+	store     WaitlistStore
+	lookup    *Lookup
+	numbers   *Numbers
+	metrics   *WaitlistMetrics
+	handOvers *HandOverNotifier
+	slots     chan struct{} // one for each request under way
 
 	generation atomic.Int64 // the newest that was heard of; 0 before the first
 }
 
 // NewWaitlist returns a Waitlist over both stores.
-func NewWaitlist(rdb redis.UniversalClient, keys Keys, store WaitlistStore, lookup *Lookup, m *Metrics, log *slog.Logger) *Waitlist {
+func NewWaitlist(
+	rdb redis.UniversalClient, keys Keys, store WaitlistStore, lookup *Lookup, handOvers *HandOverNotifier, m *WaitlistMetrics,
+) *Waitlist {
+	if m == nil {
+		m = NewWaitlistMetrics(nil)
+	}
 	return &Waitlist{
 		rdb: rdb, keys: keys, store: store, lookup: lookup, numbers: NewNumbers(rdb, keys), metrics: m,
-		handing: handing{news: NewNews(rdb, keys, log), metrics: m, log: log}, slots: make(chan struct{}, waitlistUnderWay),
+		handOvers: handOvers, slots: make(chan struct{}, waitlistUnderWay),
 	}
 }
 
@@ -107,7 +111,7 @@ func (w *Waitlist) Join(ctx context.Context, sale *Sale, req OrderRequest) (Wait
 		return WaitDecision{}, err
 	}
 	defer done()
-	request, err := newAdmitRequest(req)
+	request, err := NewRequest(req)
 	if err != nil {
 		return WaitDecision{}, err
 	}
@@ -121,14 +125,14 @@ func (w *Waitlist) Join(ctx context.Context, sale *Sale, req OrderRequest) (Wait
 
 func (w *Waitlist) join(ctx context.Context, sale *Sale, request lua.AdmitRequest, g Generation) (WaitDecision, error) {
 	p := sale.PartitionOf(request.UserID)
-	reply, err := repeatCall(ctx, func(ctx context.Context) (lua.JoinReply, error) {
-		return lua.Join(ctx, w.rdb, w.keys.admit(p, sale.ID), request)
+	reply, err := Call(ctx, func(ctx context.Context) (lua.JoinReply, error) {
+		return lua.Join(ctx, w.rdb, w.keys.ForAdmit(p, sale.ID), request)
 	})
 	if err != nil {
 		return WaitDecision{}, err
 	}
 	d := WaitDecision{
-		Code: reply.Code, Position: reply.Position, OrderID: reply.Slot.OrderID,
+		Result: WaitResult(reply.Code), Position: reply.Position, OrderID: reply.Slot.OrderID,
 		OpensAt: time.UnixMilli(reply.OpensMS).UTC(), MaxQuantity: reply.MaxQuantity,
 	}
 	switch reply.Code { //nolint:exhaustive // the others are decisions about somebody who does not wait
@@ -240,10 +244,11 @@ func (w *Waitlist) leave(ctx context.Context, sale *Sale, userID string, g Gener
 	}
 	stay := mine.Stay
 	var ticket int64
-	code, err := repeatCall(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
-		code, taken, handed, err := lua.Leave(ctx, w.rdb, w.keys.release(stay.Partition, sale.ID), sale.ID, handOverMaxLag, userID, stay.OrderID)
+	code, err := Call(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
+		code, taken, handed, err := lua.Leave(ctx, w.rdb, w.keys.ForRelease(stay.Partition, sale.ID), sale.ID, HandOverMaxLag,
+			lua.ReleaseItem{UserID: userID, OrderID: stay.OrderID})
 		ticket = taken
-		w.handing.note(ctx, sale.ID, stay.Partition, handed)
+		w.handOvers.Publish(ctx, sale.ID, stay.Partition, handed)
 		return code, err
 	})
 	switch {
@@ -301,46 +306,26 @@ func fenced[T any](ctx context.Context, w *Waitlist, do func(Generation) (T, err
 	}
 }
 
-// repeatCall repeats a script call whose reply was lost, until the context ends.
-func repeatCall[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, 250*time.Millisecond
-	for {
-		attempt, cancel := context.WithTimeout(ctx, waitlistAttempt)
-		result, err := call(attempt)
-		cancel()
-		switch {
-		case err == nil, errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
-			return result, err
-		case ctx.Err() != nil:
-			return result, Wrap(KindUnavailable, err, "no answer from Redis in time; ask again")
-		case !passes(err):
-			return result, refusal(err)
-		}
-		sleep(ctx, wait.NextBackOff())
-	}
-}
-
 // Run keeps the metric of how many wait, until the context ends.
-func (w *Waitlist) Run(ctx context.Context, sales *Catalogue) {
+func (w *Waitlist) Run(ctx context.Context, catalogue *Catalogue) {
 	for ctx.Err() == nil {
-		w.observe(ctx, sales, time.Now())
-		sleep(ctx, waitlistObserve)
+		w.observe(ctx, catalogue, time.Now())
+		Sleep(ctx, waitlistObserve)
 	}
 }
 
 // observe drops the sales that are over, so that the labels stay as many as there are open sales with a waitlist.
-func (w *Waitlist) observe(ctx context.Context, sales *Catalogue, now time.Time) {
-	for _, sale := range sales.List(now, catalogueLimit) {
+func (w *Waitlist) observe(ctx context.Context, catalogue *Catalogue, now time.Time) {
+	for _, sale := range catalogue.List(now, CatalogueLimit) {
 		if sale.Waitlist == 0 {
 			continue
 		}
 		people, err := w.People(ctx, sale)
 		if err != nil || sale.Phase(now) == "closed" {
-			w.metrics.waitlistSize.DeleteLabelValues(sale.ID)
+			w.metrics.size.DeleteLabelValues(sale.ID)
 			continue
 		}
-		w.metrics.waitlistSize.WithLabelValues(sale.ID).Set(float64(people))
+		w.metrics.size.WithLabelValues(sale.ID).Set(float64(people))
 	}
 }
 

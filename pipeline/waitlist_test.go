@@ -18,41 +18,13 @@ import (
 	"sluice/pipeline"
 )
 
-func (r *rig) waitlist() *pipeline.Waitlist {
-	return pipeline.NewWaitlist(r.rdb, r.keys, r.store, pipeline.NewLookup(r.rdb, r.keys, r.store), r.metrics, r.log)
-}
-
-// joins lets a buyer wait and expects that he does.
-func (r *rig) joins(w *pipeline.Waitlist, user string, quantity int) pipeline.WaitDecision {
-	r.Helper()
-	d, err := w.Join(r.ctx(), r.sale, pipeline.OrderRequest{UserID: user, Quantity: quantity})
-	if err != nil || d.Code != lua.JoinJoined {
-		r.Fatalf("join of %s: got %+v, %v", user, d, err)
-	}
-	return d
-}
-
-// queue is who waits in Redis, in the order in which they are served.
-func (r *rig) queue() []string {
-	r.Helper()
-	users := []string{}
-	for _, p := range r.sale.Partitions {
-		of, err := r.rdb.ZRange(r.ctx(), r.keys.Waitlist(p, r.sale.ID), 0, -1).Result()
-		if err != nil {
-			r.Fatal(err)
-		}
-		users = append(users, of...)
-	}
-	return users
-}
-
 // startServing starts a worker that expires, gives back and hands over.
 func (r *rig) startServing() {
 	r.Helper()
 	releaser := r.releaser()
 	r.startWorker(r.store, pipeline.WorkerOptions{},
-		pipeline.NewExpirer(r.store, pipeline.NewNews(r.rdb, r.keys, r.log), r.metrics, r.log).Job(),
-		releaser.Job(), releaser.WaitlistJob(r.catalogue()))
+		pipeline.NewExpirer(r.store, r.notifier(), r.metrics.Lifecycle, r.log).Job(),
+		releaser.Job(), r.handOver().Job(r.catalogue()))
 }
 
 // servedInTurn holds the orders in Postgres to the tickets: the accept counter must grow with them, with no inversion.
@@ -205,7 +177,7 @@ func (r *rig) insist(ask func(context.Context) (pipeline.WaitDecision, error)) p
 	for {
 		d, err := ask(r.ctx())
 		switch {
-		case err == nil && d.Code != lua.JoinJoined:
+		case err == nil && d.Result != pipeline.WaitJoined:
 			r.Errorf("join: got %+v", d)
 			return d
 		case err == nil:
@@ -250,10 +222,10 @@ func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 	if got := r.rebuilds(); len(got) != 1 || got[0].Waiting != 2 {
 		t.Errorf("rebuilds: %+v", got)
 	}
-	if d, err := r.try(pipeline.OrderRequest{UserID: "new", Quantity: 1}); err != nil || d.Code != lua.AdmitSoldOut {
-		t.Errorf("a newcomer before the unit is handed over: %s, %v", d.Code, err)
+	if d, err := r.try(pipeline.OrderRequest{UserID: "new", Quantity: 1}); err != nil || d.Result != pipeline.AdmissionSoldOut {
+		t.Errorf("a newcomer before the unit is handed over: %s, %v", d.Result, err)
 	}
-	job := r.releaser().WaitlistJob(r.catalogue())
+	job := r.handOver().Job(r.catalogue())
 	for range 2 {
 		if err := job.Run(r.ctx()); err != nil {
 			t.Fatal(err)
@@ -345,7 +317,7 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.sale.PartitionOf("bob")
-	code, _, _, err := lua.Leave(r.ctx(), r.rdb, r.releaseKeys(p, r.sale.ID), r.sale.ID, 1000, "bob", mine.Stay.OrderID)
+	code, _, _, err := lua.Leave(r.ctx(), r.rdb, r.releaseKeys(p, r.sale.ID), r.sale.ID, 1000, lua.ReleaseItem{UserID: "bob", OrderID: mine.Stay.OrderID})
 	if err != nil || code != lua.LeaveLeft {
 		t.Fatalf("leave: %s, %v", code, err)
 	}
@@ -374,7 +346,7 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, r.metrics, r.log)
+	verifier := pipeline.NewVerifier(r.verifierConfig())
 	if err := verifier.Job().Run(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +410,7 @@ func TestDoubleJoining(t *testing.T) {
 	stays := make([]pipeline.Stay, 30)
 	together(len(stays), func(i int) {
 		d, err := apis[i%3].Join(r.ctx(), r.sale, pipeline.OrderRequest{UserID: "ann", Quantity: 1})
-		if err != nil || d.Code != lua.JoinJoined || d.Position != 1 {
+		if err != nil || d.Result != pipeline.WaitJoined || d.Position != 1 {
 			t.Errorf("join: %+v, %v", d, err)
 		}
 		stays[i] = d.Stay
@@ -449,7 +421,7 @@ func TestDoubleJoining(t *testing.T) {
 		}
 	}
 	r.exec(1, `update waitlist set number = number`) // one row
-	codes := map[lua.JoinCode]int{}
+	codes := map[pipeline.WaitResult]int{}
 	var mu sync.Mutex
 	together(20, func(i int) {
 		d, err := apis[i%3].Join(r.ctx(), r.sale, pipeline.OrderRequest{UserID: fmt.Sprint("waits-", i), Quantity: 1})
@@ -457,10 +429,10 @@ func TestDoubleJoining(t *testing.T) {
 			t.Error(err)
 		}
 		mu.Lock()
-		codes[d.Code]++
+		codes[d.Result]++
 		mu.Unlock()
 	})
-	if codes[lua.JoinJoined] != 2 || codes[lua.JoinFull] != 18 {
+	if codes[pipeline.WaitJoined] != 2 || codes[pipeline.WaitFull] != 18 {
 		t.Errorf("the limit of 3: got %v", codes)
 	}
 	if n, err := apis[0].People(r.ctx(), r.sale); err != nil || n != 3 {
@@ -485,7 +457,7 @@ func TestNobodyIsServedAfterTheEnd(t *testing.T) {
 	if err := r.releaser().Apply(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.releaser().WaitlistJob(r.catalogue()).Run(r.ctx()); err != nil {
+	if err := r.handOver().Job(r.catalogue()).Run(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if r.stock(sale) != 1 || len(r.events(sale)) != 0 {
@@ -510,13 +482,13 @@ func TestARestockServesWhoWaits(t *testing.T) {
 	for n := range people {
 		r.joins(w, fmt.Sprint("waits-", n), 1)
 	}
-	if _, err := r.publisher.Count(r.metrics).Change(r.ctx(), r.sale.ID, "test", pipeline.SaleChange{AddStock: people}); err != nil {
+	if _, err := r.publisher.Count(r.metrics.Notification).Change(r.ctx(), r.sale.ID, "test", pipeline.SaleChange{AddStock: people}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.count("sluice_waitlist_handovers_total"); got != lua.MaxHandOver {
 		t.Errorf("by the restock: got %v, want %d", got, lua.MaxHandOver)
 	}
-	if err := r.releaser().WaitlistJob(r.catalogue()).Run(r.ctx()); err != nil {
+	if err := r.handOver().Job(r.catalogue()).Run(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	r.persist(r.events(r.sale)...)
@@ -580,7 +552,7 @@ func TestALossBetweenDecisionAndNote(t *testing.T) {
 	r.admit("first", 1)
 	r.persist(r.events(r.sale)...)
 	store := &lossyStore{WaitlistStore: r.store}
-	w := pipeline.NewWaitlist(r.rdb, r.keys, store, pipeline.NewLookup(r.rdb, r.keys, r.store), r.metrics, r.log)
+	w := pipeline.NewWaitlist(r.rdb, r.keys, store, pipeline.NewLookup(r.rdb, r.keys, r.store), r.handOvers(), r.metrics.Waitlist)
 	r.joins(w, "bob", 1)
 	lose := func() {
 		r.flush()

@@ -21,7 +21,7 @@ func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 	switch {
 	case h.ended:
 		return nil, Errorf(KindUnavailable, "this server is stopping; ask again, and another one will answer")
-	case h.count >= h.opts.Limit:
+	case h.count >= h.Limit:
 		return nil, Errorf(KindOverloaded, "%d clients wait for news of their orders; no more can", h.count)
 	case len(h.watched[key]) >= hubPerOrder:
 		return nil, Errorf(KindOverloaded, "%d clients wait for news of this order; close one of them first", hubPerOrder)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,10 +44,8 @@ const (
 	reclaimInterval   = 2 * time.Second        // between looks for what others, or lost replies, left behind
 	strandedMinIdle   = 2 * time.Second        // an own entry that no lane holds for this long was lost with a reply
 	fetchBlock        = 500 * time.Millisecond // a blocked read can't be cancelled, so this also bounds shutdown
-	commandTimeout    = 3 * time.Second        // any other call to Redis
-	reapInterval      = 10 * time.Second
-	backoffMin        = 50 * time.Millisecond // after a store's error …
-	backoffMax        = 3 * time.Second       // … and at most: recovery is noticed this late
+
+	reapInterval = 10 * time.Second
 )
 
 // WithDefaults fills in what is not set.
@@ -111,7 +110,7 @@ func consumerName() string {
 
 // OrderStore is what a worker needs of Postgres.
 type OrderStore interface {
-	ReadmitStore
+	ResubmitStore
 	Installation(ctx context.Context) (string, error)
 	Generation(ctx context.Context) (Generation, error)
 	PersistOrders(ctx context.Context, generation Generation, events []Event) ([]PersistOutcome, error)
@@ -120,42 +119,62 @@ type OrderStore interface {
 // Worker carries events from the stream to Postgres. Any number of them may run, on any number of machines; Redis'
 // consumer group shares the events out.
 type Worker struct {
-	opts    WorkerOptions
-	keys    Keys
-	rdb     redis.UniversalClient // commands
-	reader  redis.UniversalClient // blocking reads only, so that they never hold up a command
-	store   OrderStore
-	locks   *lock.Client
-	metrics *Metrics
-	log     *slog.Logger
-	held    *heldEntries
-	again   *readmitter
-	news    *News
-	passes  chan struct{} // one token per batch under way
-	jobs    []Job
-	started time.Time
+	opts        WorkerOptions
+	keys        Keys
+	rdb         redis.UniversalClient // commands
+	reader      redis.UniversalClient // blocking reads only, so that they never hold up a command
+	store       OrderStore
+	locks       *lock.Client
+	metrics     *WorkerMetrics
+	log         *slog.Logger
+	inFlight    *inFlightEntries
+	burier      *Burier
+	resubmitter *Resubmitter
+	notifier    *Notifier
+	batches     chan struct{} // one token per batch under way
+	jobs        []Job
+	started     time.Time
 
 	installation atomic.Pointer[string] // its id; nil before Postgres was asked
-	astray       atomic.Bool            // events of another installation were delivered
+	foreign      atomic.Bool            // events of another installation were delivered
 
 	generation atomic.Int64 // the newest that this worker heard of; 0 before it heard of any
 }
 
-// NewWorker returns a worker that has not started. Both clients must have MaxRetries -1: a read that is repeated behind
-// our back strands the entries of the first one. The jobs run besides, see Job.
-func NewWorker(rdb, reader redis.UniversalClient, keys Keys, store OrderStore, opts WorkerOptions, m *Metrics, log *slog.Logger, jobs ...Job) (*Worker, error) {
-	opts = opts.WithDefaults()
+// WorkerConfig is what a worker works with.
+type WorkerConfig struct {
+	Redis   redis.UniversalClient // for commands; MaxRetries -1
+	Reader  redis.UniversalClient // for blocking reads; MaxRetries -1: a repeated read strands the entries of the first one
+	Keys    Keys
+	Store   OrderStore
+	Options WorkerOptions
+	Jobs    []Job // run besides, see Job
+	Log     *slog.Logger
+
+	// Without metrics (nil) nothing is exported.
+	Metrics     *WorkerMetrics
+	DeadLetters *DeadLetterMetrics
+	Resubmits   *ResubmitMetrics
+}
+
+// NewWorker returns a worker that has not started. Errors: KindInvalid, with every option that breaks a rule.
+func NewWorker(c WorkerConfig) (*Worker, error) {
+	opts := c.Options.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{
-		opts: opts, keys: keys, rdb: rdb, reader: reader, store: store, metrics: m,
-		locks: lock.New(rdb, lock.WithTTL(opts.LockTTL)), log: log.With("worker", opts.Name),
-		held: newHeldEntries(), passes: make(chan struct{}, opts.Concurrency), started: time.Now(),
+	if c.Metrics == nil {
+		c.Metrics = NewWorkerMetrics(nil)
 	}
-	w.news = NewNews(rdb, keys, w.log)
-	w.again = &readmitter{rdb: rdb, keys: keys, store: store, metrics: m, log: w.log}
-	w.jobs = append(jobs, Job{Name: "reap", Every: reapInterval, Run: w.reapDead})
+	log := c.Log.With("worker", opts.Name)
+	burier := NewBurier(c.Store, c.DeadLetters, log)
+	w := &Worker{
+		opts: opts, keys: c.Keys, rdb: c.Redis, reader: c.Reader, store: c.Store, metrics: c.Metrics, log: log,
+		locks: lock.New(c.Redis, lock.WithTTL(opts.LockTTL)), inFlight: newInFlightEntries(),
+		burier: burier, resubmitter: NewResubmitter(c.Redis, c.Keys, c.Store, burier, c.Resubmits, log),
+		notifier: NewNotifier(c.Redis, c.Keys, log), batches: make(chan struct{}, opts.Concurrency), started: time.Now(),
+	}
+	w.jobs = append(slices.Clone(c.Jobs), Job{Name: "reap", Every: reapInterval, Run: w.reapDead})
 	return w, nil
 }
 
@@ -189,7 +208,7 @@ func (w *Worker) Run(ctx context.Context) {
 // join announces the worker and makes sure that the groups exist, for as long as it takes. It reports whether the worker
 // may start.
 func (w *Worker) join(ctx context.Context) bool {
-	pause := newPause()
+	backoff := NewBackoff()
 	for ctx.Err() == nil {
 		err := w.ensureGroups(ctx)
 		if err == nil {
@@ -197,56 +216,15 @@ func (w *Worker) join(ctx context.Context) bool {
 		}
 		if err == nil {
 			if g, err := w.store.Generation(ctx); err == nil { // else the first batch tells
-				w.hear(g)
+				w.learn(g)
 			}
 			w.log.Info("worker joined", "partitions", w.opts.Partitions, "batch_size", w.opts.BatchSize, "concurrency", w.opts.Concurrency)
 			return true
 		}
-		w.troubled("join", err)
-		pause.wait(ctx)
+		w.stepFailed("join", err)
+		backoff.Wait(ctx)
 	}
 	return false
-}
-
-// ours checks that the partitions of some entries belong to our installation: another one's orders are neither persisted here,
-// nor put away, nor acknowledged. It costs a round trip for each pass.
-func (w *Worker) ours(ctx context.Context, entries []Entry) error {
-	seen := map[Partition]struct{}{}
-	var partitions []Partition
-	for _, e := range entries {
-		if _, ok := seen[e.Partition]; !ok {
-			seen[e.Partition] = struct{}{}
-			partitions = append(partitions, e.Partition)
-		}
-	}
-	return w.own(ctx, partitions)
-}
-
-// back reports whether a worker that was given another installation's events is where it belongs again. Until then it takes
-// no more of them.
-func (w *Worker) back(ctx context.Context, partitions []Partition) bool {
-	if !w.astray.Load() {
-		return true
-	}
-	if err := w.own(ctx, partitions); err != nil {
-		return false
-	}
-	w.astray.Store(false)
-	w.log.Info("Redis belongs to this installation again")
-	return true
-}
-
-func (w *Worker) own(ctx context.Context, partitions []Partition) error {
-	id := w.installation.Load()
-	if id == nil {
-		asked, err := w.store.Installation(ctx)
-		if err != nil {
-			return err
-		}
-		id = &asked
-		w.installation.Store(id)
-	}
-	return checkOwners(ctx, w.rdb, w.keys, partitions, *id, KindUnavailable, true)
 }
 
 // readSets says which streams a lane reads together: all of them on one server, one each on a cluster, where a command
@@ -270,30 +248,14 @@ func (w *Worker) readSets() [][]Partition {
 	return sets
 }
 
-// ensureGroups creates each stream's group where it is missing, from the beginning of the stream: from "$" on, everything
-// accepted before would never be delivered. It also enters the worker, whom Redis 7.0 would not list before he was given an
+// ensureGroups makes the groups that are missing, and enters the worker, which Redis 7.0 would not list before it was given an
 // event.
 func (w *Worker) ensureGroups(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	pipe := w.rdb.Pipeline()
-	for p := range Partition(w.opts.Partitions) {
-		pipe.XGroupCreateMkStream(ctx, w.keys.Orders(p), Group, "0")
-		pipe.XGroupCreateConsumer(ctx, w.keys.Orders(p), Group, w.opts.Name)
-	}
-	made, _ := pipe.Exec(ctx)
-	for _, cmd := range made {
-		err := cmd.Err()
-		// BUSYGROUP: it is there. OOM: a full Redis refuses to look; a group that is missing shows when it is read.
-		if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") && !redis.IsOOMError(err) {
-			return fmt.Errorf("create consumer group: %w", err)
-		}
-	}
-	return nil
+	return EnsureGroups(ctx, w.rdb, w.keys, w.opts.Partitions, w.opts.Name)
 }
 
-// troubled records a step that failed and will be repeated.
-func (w *Worker) troubled(step string, err error) {
-	w.metrics.workerErrors.WithLabelValues(step).Inc()
+// stepFailed records a step that failed and will be repeated.
+func (w *Worker) stepFailed(step string, err error) {
+	w.metrics.StepFailed(step)
 	w.log.Warn("worker step failed, will be repeated", "step", step, "error", err)
 }

@@ -23,7 +23,10 @@ type runningWorker struct {
 func (r *rig) startWorker(store pipeline.OrderStore, opts pipeline.WorkerOptions, jobs ...pipeline.Job) *runningWorker {
 	r.Helper()
 	opts.Partitions = r.opts.Partitions
-	worker, err := pipeline.NewWorker(r.rdb, r.dial(), r.keys, store, opts, r.metrics, r.log, jobs...)
+	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+		Redis: r.rdb, Reader: r.dial(), Keys: r.keys, Store: store, Options: opts, Jobs: jobs, Log: r.log,
+		Metrics: r.metrics.Worker, DeadLetters: r.metrics.DeadLetter, Resubmits: r.metrics.Resubmit,
+	})
 	if err != nil {
 		r.Fatalf("new worker: %v", err)
 	}

@@ -272,7 +272,7 @@ func TestFullRedisDrains(t *testing.T) {
 func TestGroupLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
-	worker := r.startWorker(r.store, pipeline.WorkerOptions{})
+	first := r.startWorker(r.store, pipeline.WorkerOptions{})
 	r.admitMany("first", 20)
 	r.settled()
 	if err := r.rdb.XGroupDestroy(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Err(); err != nil {
@@ -281,7 +281,7 @@ func TestGroupLost(t *testing.T) {
 	r.admitMany("second", 20)
 	r.settled()
 	// And with nobody there to make it again before more is accepted.
-	worker.stop()
+	first.stop()
 	r.admitMany("third", 20)
 	if err := r.rdb.XGroupDestroy(r.ctx(), r.keys.Orders(r.sale.Partitions[0]), pipeline.Group).Err(); err != nil {
 		t.Fatal(err)

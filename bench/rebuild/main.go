@@ -55,11 +55,10 @@ type stage struct {
 	store   *db.Store
 	pool    *pgxpool.Pool
 	sale    *pipeline.Sale
-	metrics *pipeline.Metrics
 }
 
 func run(ctx context.Context, orders int) (err error) {
-	s := &stage{metrics: pipeline.NewMetrics(nil)}
+	s := &stage{}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx, orders); err != nil {
 		return err
@@ -118,8 +117,7 @@ func (s *stage) open(ctx context.Context, orders int) (err error) {
 }
 
 func (s *stage) verifier() *pipeline.Verifier {
-	return pipeline.NewVerifier(s.rdb, pipeline.DefaultKeys, s.store, partitions, s.metrics,
-		process.NewLogger(os.Stderr, config.Config{}))
+	return pipeline.NewVerifier(process.NewParts(s.rdb, s.store, partitions, process.NewLogger(os.Stderr, config.Config{})).VerifierConfig())
 }
 
 // fill copies the orders into Postgres, as workers would have persisted them, with the sale's counter and its

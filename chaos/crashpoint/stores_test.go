@@ -61,11 +61,11 @@ func (r *run) stored(id string) *pipeline.Sale {
 func (r *run) accept(sale *pipeline.Sale, users ...string) {
 	r.Helper()
 	a := pipeline.NewAdmission(r.rdb, keys, pipeline.AdmissionOptions{RequestTimeout: patience},
-		pipeline.NewMetrics(nil), silent)
+		nil, silent)
 	for _, user := range users {
 		d, err := a.Admit(r.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
-		if err != nil || d.Code != lua.AdmitAccepted {
-			r.Fatalf("order of %s: got %q, %v, want accepted", user, d.Code, err)
+		if err != nil || d.Result != pipeline.AdmissionAccepted {
+			r.Fatalf("order of %s: got %q, %v, want accepted", user, d.Result, err)
 		}
 	}
 	r.must(a.Close(r.Context()))

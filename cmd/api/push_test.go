@@ -147,14 +147,14 @@ func (s *site) logged() string {
 func (s *site) accept(t *testing.T, buyers int) []string {
 	t.Helper()
 	admission := pipeline.NewAdmission(s.rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{QueueLimit: buyers, RequestTimeout: time.Minute},
-		pipeline.NewMetrics(nil), quiet)
+		nil, quiet)
 	orders := make([]string, buyers)
 	var all sync.WaitGroup
 	for i := range buyers {
 		all.Go(func() {
 			decision, err := admission.Admit(t.Context(), s.sale, pipeline.OrderRequest{UserID: buyer(i), Quantity: 1})
-			if err != nil || decision.Code != "accepted" {
-				t.Errorf("%s: got %s, %v, want accepted", buyer(i), decision.Code, err)
+			if err != nil || decision.Result != "accepted" {
+				t.Errorf("%s: got %s, %v, want accepted", buyer(i), decision.Result, err)
 			}
 			orders[i] = decision.Receipt.OrderID
 		})
@@ -229,8 +229,10 @@ func (n noted) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, e
 // work runs a worker until the context ends.
 func (s *site) work(ctx context.Context, t *testing.T, note func(string, time.Time)) {
 	reader := testkit.Client(t, s.servers.Redis.URL())
-	worker, err := pipeline.NewWorker(s.rdb, reader, pipeline.DefaultKeys, noted{s.store, note}, pipeline.WorkerOptions{Partitions: 16},
-		pipeline.NewMetrics(nil), quiet)
+	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+		Redis: s.rdb, Reader: reader, Keys: pipeline.DefaultKeys, Store: noted{s.store, note},
+		Options: pipeline.WorkerOptions{Partitions: 16}, Log: quiet,
+	})
 	if err != nil {
 		t.Errorf("worker: %v", err)
 		return
@@ -244,8 +246,8 @@ func (s *site) expire(ctx context.Context, t *testing.T, note func(string, time.
 		t.Errorf("make the orders overdue: %v", err)
 		return
 	}
-	news := pipeline.NewNews(s.rdb, pipeline.DefaultKeys, quiet)
-	if err := pipeline.NewExpirer(noted{s.store, note}, news, pipeline.NewMetrics(nil), quiet).Expire(ctx); err != nil {
+	notifier := pipeline.NewNotifier(s.rdb, pipeline.DefaultKeys, quiet)
+	if err := pipeline.NewExpirer(noted{s.store, note}, notifier, nil, quiet).Expire(ctx); err != nil {
 		t.Errorf("expire: %v", err)
 	}
 }

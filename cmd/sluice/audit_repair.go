@@ -37,8 +37,7 @@ func lastAudit(v *view.Repair) *view.Audit {
 
 // repairs repairs one sale, or all. A sale that is missing in Redis is a finding, which only a rebuild repairs.
 func (s *stores) repairs(a *app, only string, apply bool) ([]view.Repair, error) {
-	repairer := pipeline.NewRepairer(s.postgres, pipeline.NewAuditor(s.redis, s.keys, s.postgres), a.verifier(s),
-		pipeline.NewMetrics(nil), process.NewLogger(a.err, s.cfg))
+	repairer := s.parts(process.NewLogger(a.err, s.cfg)).Repairer()
 	views := []view.Repair{}
 	err := s.oneOrEachSale(a.ctx, only, func(sale *pipeline.Sale) error {
 		v, err := repairOne(a.ctx, repairer, sale, apply)

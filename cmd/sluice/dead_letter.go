@@ -119,9 +119,7 @@ func (c *letterDiscard) Run(a *app) error {
 }
 
 func (a *app) replayer(s *stores) *pipeline.Replayer {
-	log := process.NewLogger(a.err, s.cfg)
-	releaser := pipeline.NewReleaser(s.redis, s.keys, s.postgres, pipeline.NewMetrics(nil), log)
-	return pipeline.NewReplayer(s.redis, s.keys, s.postgres, releaser, log)
+	return s.parts(process.NewLogger(a.err, s.cfg)).Replayer()
 }
 
 // unknownLetter is what to do about a letter that does not exist.

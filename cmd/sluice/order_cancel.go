@@ -21,9 +21,7 @@ func (c *orderCancel) Run(a *app) error {
 		return err
 	}
 	return a.withStores(func(s *stores) error {
-		log := process.NewLogger(a.err, quietErrors(s.cfg))
-		lookup := pipeline.NewLookup(s.redis, s.keys, s.postgres)
-		canceller := pipeline.NewCanceller(lookup, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil))
+		canceller := s.parts(process.NewLogger(a.err, quietErrors(s.cfg))).Canceller()
 		order, err := canceller.CancelAs(a.ctx, c.Sale, id.String(), actor(), c.Reason)
 		switch {
 		case pipeline.KindOf(err) == pipeline.KindConflict:

@@ -33,8 +33,7 @@ func (c *orderPay) Run(a *app) error {
 		return err
 	}
 	return a.withStores(func(s *stores) error {
-		log := process.NewLogger(a.err, quietErrors(s.cfg))
-		payments := pipeline.NewCashier(s.redis, s.keys, s.postgres, s.postgres, pipeline.NewNews(s.redis, s.keys, log), pipeline.NewMetrics(nil), log)
+		payments := s.parts(process.NewLogger(a.err, quietErrors(s.cfg))).Payments()
 		recorded, err := payments.Pay(a.ctx, payment)
 		if err != nil {
 			return err

@@ -13,7 +13,6 @@ import (
 	"sluice/db"
 	"sluice/internal/testkit"
 	"sluice/internal/view"
-	"sluice/lua"
 	"sluice/pipeline"
 )
 
@@ -157,12 +156,12 @@ func accept(t *testing.T, at []string, rdb *redis.Client, user string) string {
 	defer store.Close()
 	sale, err := store.Sale(t.Context(), "drop-1")
 	must(t, err)
-	admission := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, pipeline.NewMetrics(nil), slog.New(slog.DiscardHandler))
-	got, err := admission.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
-	if err != nil || got.Code != lua.AdmitAccepted {
-		t.Fatalf("got %s, %v, want an accept", got.Code, err)
+	admitter := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
+	got, err := admitter.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
+	if err != nil || got.Result != pipeline.AdmissionAccepted {
+		t.Fatalf("got %s, %v, want an accept", got.Result, err)
 	}
-	must(t, admission.Close(t.Context()))
+	must(t, admitter.Close(t.Context()))
 	return got.Receipt.OrderID
 }
 

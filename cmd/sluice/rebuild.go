@@ -32,7 +32,7 @@ func (c *rebuildCmd) Run(a *app) error {
 }
 
 func (a *app) verifier(s *stores) *pipeline.Verifier {
-	return pipeline.NewVerifier(s.redis, s.keys, s.postgres, s.cfg.Partitions, pipeline.NewMetrics(nil), process.NewLogger(a.err, s.cfg))
+	return pipeline.NewVerifier(s.parts(process.NewLogger(a.err, s.cfg)).VerifierConfig())
 }
 
 func rebuildTable(reports []pipeline.RebuildReport) *table.Table {

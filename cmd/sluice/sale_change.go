@@ -104,7 +104,7 @@ func (a *app) change(id, done string, change func(now time.Time) (pipeline.SaleC
 }
 
 func (a *app) publisher(s *stores) *pipeline.Publisher {
-	return pipeline.NewPublisher(s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg))
+	return s.parts(process.NewLogger(a.err, s.cfg)).Publisher()
 }
 
 // maxActorBytes is what the audit log takes.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,6 +29,13 @@ type stores struct {
 	redis    redis.UniversalClient
 	postgres *db.Store
 	keys     pipeline.Keys
+}
+
+// parts are those of the pipeline over the stores.
+func (s *stores) parts(log *slog.Logger) *process.Parts {
+	p := process.NewParts(s.redis, s.postgres, s.cfg.Partitions, log)
+	p.Keys = s.keys
+	return p
 }
 
 // withStores does work on both servers, once it is known how many partitions the installation has.

@@ -104,14 +104,14 @@ func (s *site) startWorker(t *testing.T, settings ...string) *localservers.Runni
 func (s *site) accept(t *testing.T, buyers int) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	admission := pipeline.NewAdmission(s.rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, pipeline.NewMetrics(nil), log)
+	admission := pipeline.NewAdmission(s.rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, nil, log)
 	var wg sync.WaitGroup
 	for i := range buyers {
 		wg.Go(func() {
 			request := pipeline.OrderRequest{UserID: fmt.Sprintf("buyer-%d", i), Quantity: 1}
 			decision, err := admission.Admit(context.Background(), s.sale, request)
-			if err != nil || decision.Code != "accepted" {
-				t.Errorf("buyer %d: got %s, %v, want accepted", i, decision.Code, err)
+			if err != nil || decision.Result != "accepted" {
+				t.Errorf("buyer %d: got %s, %v, want accepted", i, decision.Result, err)
 			}
 		})
 	}

@@ -41,71 +41,80 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 		log.Warn("PAYMENT_WEBHOOK_SECRET is not set: webhooks of payments are turned away")
 	}
 	reg := newRegistry(version)
-	metrics := pipeline.NewMetrics(reg)
-	admission := pipeline.NewAdmission(stores.Redis, pipeline.DefaultKeys,
-		pipeline.AdmissionOptions{Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag)}, metrics, log)
-	verifier := pipeline.NewVerifier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, metrics, log,
-		admission.Witness(stores.Postgres))
-	verifier.TellForeign(stores.Guard.Found)
-
-	hub := pipeline.NewHub(stores.Redis, pipeline.DefaultKeys, cfg.Partitions, stores.Postgres, pipeline.HubOptions{}, reg, log)
+	parts := stores.parts(cfg, reg, log)
+	a := &api{
+		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
+		admission: pipeline.NewAdmission(stores.Redis, parts.Keys,
+			pipeline.AdmissionOptions{Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag)}, parts.Metrics.Admission, log),
+		hub: pipeline.NewHub(pipeline.HubConfig{
+			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres, Registerer: reg, Log: log,
+		}),
+	}
+	verifying := parts.VerifierConfig()
+	verifying.Resubmit, verifying.Found = parts.Resubmitter().Recent(a.admission.RecentAccepts), stores.Guard.Found
+	verifier := pipeline.NewVerifier(verifying)
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var parts sync.WaitGroup
-	var streams httpapi.Streams
-	parts.Go(func() { sales.Run(ctx) })
-	parts.Go(func() { verifier.Run(ctx) })
-	parts.Go(func() { hub.Run(ctx) })
-	waitlist := pipeline.NewWaitlist(stores.Redis, pipeline.DefaultKeys, stores.Postgres,
-		pipeline.NewLookup(stores.Redis, pipeline.DefaultKeys, stores.Postgres), metrics, log)
-	parts.Go(func() { waitlist.Run(ctx, sales) })
-	operators := adminHandler(cfg, stores, metrics, reg, log)
-	err = serveBoth(ctx, cfg, log, apiServers(cfg, stores, sales, admission, hub, &streams, waitlist, operators, metrics, reg, version, log))
+	var running sync.WaitGroup
+	running.Go(func() { sales.Run(ctx) })
+	running.Go(func() { verifier.Run(ctx) })
+	running.Go(func() { a.hub.Run(ctx) })
+	running.Go(func() { a.waitlist.Run(ctx, sales) })
+	err = serveBoth(ctx, cfg, log, a.servers())
 	stop()
-	parts.Wait()
-	streams.Wait() // the hub's end is theirs
+	running.Wait()
+	a.streams.Wait() // they end with the hub
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
 	defer cancel()
-	return errors.Join(err, admission.Close(closing))
+	return errors.Join(err, a.admission.Close(closing))
+}
+
+// api is what the handlers of both sides are made of.
+type api struct {
+	cfg       config.Config
+	parts     *Parts
+	registry  *prometheus.Registry
+	version   string
+	sales     *pipeline.Catalogue
+	waitlist  *pipeline.Waitlist
+	admission *pipeline.Admission
+	hub       *pipeline.Hub
+	streams   httpapi.Streams
 }
 
 // servers are the two sides of the api, each on its own address so that operations are never open to buyers.
 type servers struct{ public, ops *http.Server }
 
-func apiServers(cfg config.Config, stores *Stores, sales *pipeline.Catalogue, admission *pipeline.Admission,
-	hub *pipeline.Hub, streams *httpapi.Streams, waitlist *pipeline.Waitlist, operators http.Handler,
-	metrics *pipeline.Metrics, reg *prometheus.Registry, version string, log *slog.Logger,
-) servers {
+func (a *api) servers() servers {
 	// Postgres is not a condition of readiness: without it orders are still accepted, and wait in the stream.
-	redisCheck := func(ctx context.Context) error { return stores.Redis.Ping(ctx).Err() }
-	lookup := pipeline.NewLookup(stores.Redis, pipeline.DefaultKeys, stores.Postgres)
-	news := pipeline.NewNews(stores.Redis, pipeline.DefaultKeys, log)
+	redisCheck := func(ctx context.Context) error { return a.parts.Redis.Ping(ctx).Err() }
 	public := httpapi.New(httpapi.Deps{
-		Admission: admission,
-		Sales:     sales,
-		Stock:     pipeline.NewStockReader(stores.Redis, pipeline.DefaultKeys),
-		Orders:    lookup,
-		Cancel:    pipeline.NewCanceller(lookup, stores.Postgres, news, metrics),
-		Push:      hub,
-		Streams:   streams,
-		Payments:  pipeline.NewCashier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, stores.Postgres, news, metrics, log),
-		Waitlist:  waitlist,
+		Admission: a.admission,
+		Sales:     a.sales,
+		Stock:     a.parts.Stock(),
+		Orders:    a.parts.Lookup(),
+		Cancel:    a.parts.Canceller(),
+		Push:      a.hub,
+		Streams:   &a.streams,
+		Payments:  a.parts.Payments(),
+		Waitlist:  a.waitlist,
 		Auth:      httpapi.DevAuth{},
-		Log:       log,
+		Log:       a.parts.Log,
 		Ready:     []httpapi.Check{{Name: "redis", Run: redisCheck}},
-		Version:   httpapi.Version{Version: version, Go: runtime.Version()},
-		Metrics:   reg,
+		Version:   httpapi.Version{Version: a.version, Go: runtime.Version()},
+		Metrics:   a.registry,
 
-		WebhookSecrets: cfg.WebhookSecrets,
+		WebhookSecrets: a.cfg.WebhookSecrets,
 	})
-	admin := cfg.AdminAddr
+	admin := a.cfg.AdminAddr
 	if admin == "" {
 		admin = defaultAdminAddr
 	}
+	operators := adminHandler(a.cfg, a.parts, a.registry)
 	return servers{
-		public: httpapi.Server(cfg.HTTPAddr, public),
-		ops:    opsServer(admin, withAdmin(opsHandler(reg, []check{{"redis", redisCheck}}), operators)),
+		public: httpapi.Server(a.cfg.HTTPAddr, public),
+		ops:    opsServer(admin, withAdmin(opsHandler(a.registry, []check{{"redis", redisCheck}}), operators)),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/db"
@@ -20,6 +21,13 @@ type Stores struct {
 	Postgres *db.Store
 	Features pipeline.Features // of Redis
 	Guard    *pipeline.Guard   // keeps every connection of openRedis from another installation's Redis
+}
+
+// parts are those of a server program, with its metrics.
+func (s *Stores) parts(cfg config.Config, reg prometheus.Registerer, log *slog.Logger) *Parts {
+	p := NewParts(s.Redis, s.Postgres, cfg.Partitions, log)
+	p.Metrics = pipeline.NewMetrics(reg)
+	return p
 }
 
 // Connect opens both stores, waiting for each at most cfg.StartTimeout, and checks that Redis can be trusted with orders,

@@ -24,20 +24,21 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	defer func() { _ = reader.Close() }()
 
 	reg := newRegistry(version)
-	metrics := pipeline.NewMetrics(reg)
+	parts := stores.parts(cfg, reg, log)
 	sales := pipeline.NewCatalogue(stores.Postgres, log)
-	publisher := pipeline.NewPublisher(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, log).Count(metrics)
-	releaser := pipeline.NewReleaser(stores.Redis, pipeline.DefaultKeys, stores.Postgres, metrics, log)
-	news := pipeline.NewNews(stores.Redis, pipeline.DefaultKeys, log)
-	expirer := pipeline.NewExpirer(stores.Postgres, news, metrics, log)
-	cashier := pipeline.NewCashier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, stores.Postgres, news, metrics, log)
-	verifier := pipeline.NewVerifier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, metrics, log)
-	verifier.TellForeign(stores.Guard.Found)
-	steward := pipeline.NewSteward(stores.Redis, pipeline.DefaultKeys, stores.Postgres, sales,
-		pipeline.NewVerifier(stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, metrics, log), metrics, log)
+	config := parts.VerifierConfig()
+	config.Found = stores.Guard.Found
+	verifier := pipeline.NewVerifier(config)
+	reconciler := parts.Reconciler(sales)
 	deliverer, pruner := deliveries(stores, cfg, reg, log)
-	worker, err := pipeline.NewWorker(stores.Redis, reader, pipeline.DefaultKeys, stores.Postgres, cfg.Worker, metrics, log,
-		publisher.Job(sales), releaser.Job(), releaser.WaitlistJob(sales), expirer.Job(), cashier.Job(), verifier.Job(), pruner.Job())
+	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+		Redis: stores.Redis, Reader: reader, Keys: parts.Keys, Store: stores.Postgres, Options: cfg.Worker, Log: log,
+		Metrics: parts.Metrics.Worker, DeadLetters: parts.Metrics.DeadLetter, Resubmits: parts.Metrics.Resubmit,
+		Jobs: []pipeline.Job{
+			parts.Publisher().Job(sales), parts.Releaser().Job(), parts.HandOver().Job(sales), parts.Expirer().Job(),
+			parts.Payments().Job(), verifier.Job(), pruner.Job(),
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -55,19 +56,19 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var parts sync.WaitGroup
-	parts.Go(func() { sales.Run(ctx) })
-	parts.Go(func() { verifier.Run(ctx) })
-	parts.Go(func() { steward.Run(ctx) })
-	parts.Go(func() { deliverer.Run(ctx) })
-	parts.Go(func() {
+	var running sync.WaitGroup
+	running.Go(func() { sales.Run(ctx) })
+	running.Go(func() { verifier.Run(ctx) })
+	running.Go(func() { reconciler.Run(ctx) })
+	running.Go(func() { deliverer.Run(ctx) })
+	running.Go(func() {
 		if err = serve(ctx, ops, listener, cfg.ShutdownTimeout, log); err != nil {
 			stop() // without its health and metrics nobody could tell how it is
 		}
 	})
 	worker.Run(ctx)
 	stop()
-	parts.Wait()
+	running.Wait()
 	return err
 }
 

@@ -1,6 +1,8 @@
 package view
 
-import "sluice/pipeline"
+import (
+	"sluice/pipeline"
+)
 
 // Audit is one sale's audit. Units, unless they say otherwise.
 type Audit struct {

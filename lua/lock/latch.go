@@ -20,24 +20,31 @@ type LatchSpec struct {
 	Life  time.Duration
 }
 
-// Latch counts a party in, when there is one, and enters who.Hold as waiting, when it has a Channel; with leave, it
-// takes it out again. It returns how many parties are missing.
+// LatchCall is what a caller does with a latch. Each part may be empty.
+type LatchCall struct {
+	Party string // the party that arrives
+	Who   Caller // the waiter; it needs a Channel
+	Leave bool   // the waiter leaves
+}
+
+// Latch counts a party in, adds the waiter to those that the last party wakes, or removes it. It returns how many
+// parties are missing.
 func Latch(
-	ctx context.Context, rdb redis.Scripter, keys Keys, spec LatchSpec, party string, who Caller, leave bool,
+	ctx context.Context, rdb redis.Scripter, keys Keys, spec LatchSpec, call LatchCall,
 ) (missing int64, err error) {
 	defer named("latch", &err)
 	if spec.Count < 1 || spec.Life < time.Millisecond {
 		return 0, fmt.Errorf("count %d, life %s: use at least 1 and 1ms", spec.Count, spec.Life)
 	}
-	hold := who.Hold
+	hold := call.Who.Hold
 	switch {
-	case who.Channel == "":
+	case call.Who.Channel == "":
 		hold = ""
-	case leave:
+	case call.Leave:
 		hold = "-" + hold
 	}
 	reply, err := latchScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue},
-		spec.Count, spec.Life.Milliseconds(), party, hold, who.Channel).Result()
+		spec.Count, spec.Life.Milliseconds(), call.Party, hold, call.Who.Channel).Result()
 	if err != nil {
 		return 0, err
 	}

@@ -88,7 +88,8 @@ func (p *fixture) giveBack(who lock.Caller, share lock.Share) (any, error) {
 }
 
 func (p *fixture) latch(party string, who lock.Caller, leave bool) (any, error) {
-	return lock.Latch(p.ctx, p.rdb, p.locks, lock.LatchSpec{Count: 2, Life: ttl}, party, who, leave)
+	return lock.Latch(p.ctx, p.rdb, p.locks, lock.LatchSpec{Count: 2, Life: ttl},
+		lock.LatchCall{Party: party, Who: who, Leave: leave})
 }
 
 func (p *fixture) keys(names ...string) []string {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// stewardName is what stewards exclude each other by.
-	stewardName = "steward"
-	// stewardTick is how old stock and drift in the metrics may be.
-	stewardTick = 5 * time.Second
-	// stewardTerm is how long one process is the steward before it asks Postgres again: should its connection have died
+	// reconcilerName is what reconciles exclude each other by.
+	reconcilerName = "reconciler"
+	// reconcileTick is how old stock and Drift in the metrics may be.
+	reconcileTick = 5 * time.Second
+	// reconcileTerm is how long one process is the reconcile before it asks Postgres again: should its connection have died
 	// unnoticed, two processes export the same metrics for so long.
-	stewardTerm = time.Minute
-	// stewardSales bounds the sales that are watched, and with them the metrics' labels: those that are open or opened last.
-	stewardSales = 100
+	reconcileTerm = time.Minute
+	// reconcileSales bounds the sales that are watched, and with them the metrics' labels: those that are open or opened last.
+	reconcileSales = 100
 	// driftLooks is how often a sale is looked at before its drift is believed, with a pause before each further look.
 	driftLooks = 5
 	driftPause = 100 * time.Millisecond
@@ -27,33 +27,28 @@ const (
 	auditEvery = time.Minute
 	// … and auditShare bounds them as a part of the time, so that big sales are audited more rarely: a hundredth.
 	auditShare = 100
-	// stewardSlots is the largest sale whose buyers are audited without being asked: the audit keeps them in memory, some 600
+	// reconcileSlots is the largest sale whose buyers are audited without being asked: the audit keeps them in memory, some 600
 	// bytes each. Bigger ones are left to sluice audit.
-	stewardSlots = 200_000
+	reconcileSlots = 200_000
 	// lowerEvery is how often a sale that sells units twice is mended without being asked.
 	lowerEvery = 10 * time.Minute
 )
 
-// StewardStore is what a steward needs of Postgres.
-type StewardStore interface {
+// ReconcilerStore is what a reconcile needs of Postgres.
+type ReconcilerStore interface {
 	RepairStore
 	BalanceSource
 	WaitingLetters(ctx context.Context) (int64, error)
 }
 
-// Steward watches over the books while they are written: the units of every sale every few seconds, the buyers of one sale after
+// Reconciler watches over the books while they are written: the units of every sale every few seconds, the buyers of one sale after
 // the other more rarely. Every worker runs one, Postgres elects the one that works, and only that one exports its metrics. A
 // unit that is sold twice is taken out of stock at once (see Repairer); whatever else is wrong is told, and left to an operator.
-type Steward struct {
-	rdb      redis.UniversalClient
-	keys     Keys
-	store    StewardStore
-	sales    *Catalogue
+type Reconciler struct {
+	ReconcilerConfig
 	auditor  *Auditor
 	repairer *Repairer
-	balancer *balancer
-	metrics  *Metrics
-	log      *slog.Logger
+	balancer *Balancer
 
 	shown     map[string]bool      // sales with metrics
 	drifting  map[string]int64     // what was told of a sale's drift, so that it is told once
@@ -62,57 +57,79 @@ type Steward struct {
 	nextAudit time.Time
 }
 
-// NewSteward returns a Steward that has not looked yet. The verifier is its own: one that nobody else runs.
-func NewSteward(rdb redis.UniversalClient, keys Keys, store StewardStore, sales *Catalogue, verifier *Verifier, m *Metrics, log *slog.Logger) *Steward {
-	auditor := NewAuditor(rdb, keys, store)
-	return &Steward{
-		rdb: rdb, keys: keys, store: store, sales: sales, auditor: auditor, metrics: m, log: log,
-		repairer: NewRepairer(store, auditor, verifier, m, log),
-		balancer: &balancer{rdb: rdb, keys: keys, store: store, audit: auditor},
+// ReconcilerConfig is what a Reconciler works with.
+type ReconcilerConfig struct {
+	Redis      redis.UniversalClient
+	Keys       Keys
+	Store      ReconcilerStore
+	Sales      *Catalogue
+	Partitions int              // of the installation
+	Metrics    *RecoveryMetrics // nil: nothing is exported
+	Burier     *Burier
+	StepFailed func(step string) // counts a step that failed; nil: nothing is counted
+	Log        *slog.Logger
+}
+
+// NewReconciler returns a Reconciler that has not looked yet.
+func NewReconciler(c ReconcilerConfig) *Reconciler {
+	if c.Metrics == nil {
+		c.Metrics = NewRecoveryMetrics(nil)
+	}
+	if c.StepFailed == nil {
+		c.StepFailed = func(string) {}
+	}
+	auditor := NewAuditor(c.Redis, c.Keys, c.Store)
+	verifier := NewVerifier(VerifierConfig{
+		Redis: c.Redis, Keys: c.Keys, Store: c.Store, Partitions: c.Partitions, Metrics: c.Metrics, Log: c.Log,
+	})
+	return &Reconciler{
+		ReconcilerConfig: c, auditor: auditor,
+		repairer: NewRepairer(c.Store, auditor, verifier, c.Burier, c.Log),
+		balancer: NewBalancer(c.Redis, c.Keys, c.Store, auditor),
 		shown:    map[string]bool{}, drifting: map[string]int64{}, audited: map[string]time.Time{}, lowered: map[string]time.Time{},
 	}
 }
 
-// Run is the steward, or waits to become it, until the context ends. No error ends it.
-func (s *Steward) Run(ctx context.Context) {
+// Run reconciles where this process is elected, or waits to be, until the context ends. No error ends it.
+func (s *Reconciler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		ran, err := s.store.Exclusively(ctx, stewardName, s.term)
+		ran, err := s.Store.Exclusively(ctx, reconcilerName, s.term)
 		if err != nil && ctx.Err() == nil {
-			s.troubled("elect", err)
+			s.stepFailed("elect", err)
 		}
 		if !ran || err != nil {
 			s.hide()
-			sleep(ctx, stewardTick)
+			Sleep(ctx, reconcileTick)
 		}
 	}
 	s.hide()
 }
 
 // term looks after the books for a while.
-func (s *Steward) term(ctx context.Context) error {
-	for until := time.Now().Add(stewardTerm); time.Now().Before(until) && ctx.Err() == nil; {
+func (s *Reconciler) term(ctx context.Context) error {
+	for until := time.Now().Add(reconcileTerm); time.Now().Before(until) && ctx.Err() == nil; {
 		began := time.Now()
 		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
-			s.troubled("look", err)
+			s.stepFailed("look", err)
 		}
-		sleep(ctx, max(stewardTick-time.Since(began), stewardTick/10))
+		Sleep(ctx, max(reconcileTick-time.Since(began), reconcileTick/10))
 	}
 	return ctx.Err()
 }
 
-func (s *Steward) troubled(step string, err error) {
-	s.metrics.workerErrors.WithLabelValues("steward-" + step).Inc()
-	s.log.Warn("the books could not be looked at, will be repeated", "step", step, "error", err)
+func (s *Reconciler) stepFailed(step string, err error) {
+	s.StepFailed("reconcile-" + step)
+	s.Log.Warn("the books could not be looked at, will be repeated", "step", step, "error", err)
 }
 
 // Look looks at every sale once, and at the buyers of one if that is due. Its error is the last that was met; it keeps no sale
 // from being looked at.
-func (s *Steward) Look(ctx context.Context) error {
-	waiting, failed := s.store.WaitingLetters(ctx)
+func (s *Reconciler) Look(ctx context.Context) error {
+	waiting, failed := s.Store.WaitingLetters(ctx)
 	if failed == nil {
-		s.metrics.lettersWaiting.WithLabelValues().Set(float64(waiting))
+		s.Metrics.lettersWaiting.WithLabelValues().Set(float64(waiting))
 	}
-	sales := s.sales.List(time.Now(), stewardSales)
+	sales := s.Sales.List(time.Now(), reconcileSales)
 	s.forget(sales)
 	drifts, err := s.drifts(ctx, sales)
 	if err != nil {
@@ -134,16 +151,16 @@ func (s *Steward) Look(ctx context.Context) error {
 
 // drifts checks every sale that Redis is trusted to hold: all of them together, and then those alone, for as long as half a tick,
 // that moved too much to prove anything or that seem wrong. What is on its way has arrived by the last look.
-func (s *Steward) drifts(ctx context.Context, sales []*Sale) (map[string]drift, error) {
-	began, found := time.Now(), map[string]drift{}
+func (s *Reconciler) drifts(ctx context.Context, sales []*Sale) (map[string]Drift, error) {
+	began, found := time.Now(), map[string]Drift{}
 	err := s.checkAll(ctx, sales, found)
 	for look := 1; look < driftLooks && err == nil; look++ {
 		for _, sale := range sales {
 			d, held := found[sale.ID]
-			if !held || d.exact && d.units == 0 || time.Since(began) > stewardTick/2 {
+			if !held || d.Exact && d.Units == 0 || time.Since(began) > reconcileTick/2 {
 				continue
 			}
-			sleep(ctx, driftPause)
+			Sleep(ctx, driftPause)
 			if err = s.checkAll(ctx, []*Sale{sale}, found); err != nil {
 				break
 			}
@@ -154,8 +171,8 @@ func (s *Steward) drifts(ctx context.Context, sales []*Sale) (map[string]drift, 
 
 // checkAll reads all counters, then all streams, then checks one sale after the other. A sale that Redis does not hold, or is not
 // trusted to, has no drift: it has to be rebuilt, and is.
-func (s *Steward) checkAll(ctx context.Context, sales []*Sale, found map[string]drift) error {
-	counters := make(map[string]partitionCounters, len(sales))
+func (s *Reconciler) checkAll(ctx context.Context, sales []*Sale, found map[string]Drift) error {
+	counters := make(map[string]PartitionCounters, len(sales))
 	var held []*Sale
 	for _, sale := range sales {
 		delete(found, sale.ID)
@@ -166,7 +183,7 @@ func (s *Steward) checkAll(ctx context.Context, sales []*Sale, found map[string]
 		if !trusted {
 			continue
 		}
-		c, err := s.auditor.counters(ctx, sale)
+		c, err := s.auditor.Counters(ctx, sale)
 		switch {
 		case KindOf(err) == KindNotLoaded:
 			continue
@@ -175,12 +192,12 @@ func (s *Steward) checkAll(ctx context.Context, sales []*Sale, found map[string]
 		}
 		counters[sale.ID], held = c, append(held, sale)
 	}
-	waiting, err := s.balancer.readBacklog(ctx, partitionsOf(held))
+	waiting, err := s.balancer.ReadBacklog(ctx, partitionsOf(held))
 	if err != nil {
 		return err
 	}
 	for _, sale := range held {
-		d, err := s.balancer.check(ctx, sale, counters[sale.ID], waiting)
+		d, err := s.balancer.Check(ctx, sale, counters[sale.ID], waiting)
 		if err != nil {
 			return err
 		}
@@ -189,11 +206,11 @@ func (s *Steward) checkAll(ctx context.Context, sales []*Sale, found map[string]
 	return nil
 }
 
-func (s *Steward) trusted(ctx context.Context, sale *Sale) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+func (s *Reconciler) trusted(ctx context.Context, sale *Sale) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	for _, p := range sale.Partitions {
-		state, _, err := lua.Look(ctx, s.rdb, s.keys.Look(p))
+		state, _, err := lua.Look(ctx, s.Redis, s.Keys.Look(p))
 		if err != nil {
 			return false, Wrap(KindUnavailable, err, "Redis did not tell whether it is verified")
 		}
@@ -204,25 +221,25 @@ func (s *Steward) trusted(ctx context.Context, sale *Sale) (bool, error) {
 	return true, nil
 }
 
-func (s *Steward) show(sale *Sale, d drift) {
+func (s *Reconciler) show(sale *Sale, d Drift) {
 	s.shown[sale.ID] = true
-	s.metrics.stockRemaining.WithLabelValues(sale.ID).Set(float64(d.remaining))
-	if !d.exact {
+	s.Metrics.stockRemaining.WithLabelValues(sale.ID).Set(float64(d.Remaining))
+	if !d.Exact {
 		return // the last that is known stays
 	}
-	s.metrics.stockDrift.WithLabelValues(sale.ID).Set(float64(d.units))
+	s.Metrics.stockDrift.WithLabelValues(sale.ID).Set(float64(d.Units))
 	switch {
-	case d.units == s.drifting[sale.ID]:
-	case d.units == 0:
-		s.log.Info("a sale's units add up again", "sale", sale.ID)
+	case d.Units == s.drifting[sale.ID]:
+	case d.Units == 0:
+		s.Log.Info("a sale's units add up again", "sale", sale.ID)
 	default:
-		s.log.Error("a sale's units do not add up; sluice audit tells more", "sale", sale.ID, "drift", d.units, "remaining", d.remaining)
+		s.Log.Error("a sale's units do not add up; sluice audit tells more", "sale", sale.ID, "drift", d.Units, "remaining", d.Remaining)
 	}
-	s.drifting[sale.ID] = d.units
+	s.drifting[sale.ID] = d.Units
 }
 
 // forget drops what is known of sales that are not watched any more.
-func (s *Steward) forget(watched []*Sale) {
+func (s *Reconciler) forget(watched []*Sale) {
 	still := make(map[string]bool, len(watched))
 	for _, sale := range watched {
 		still[sale.ID] = true
@@ -240,25 +257,25 @@ func (s *Steward) forget(watched []*Sale) {
 	}
 }
 
-func (s *Steward) hideSale(id string) {
-	s.metrics.stockRemaining.DeleteLabelValues(id)
-	s.metrics.stockDrift.DeleteLabelValues(id)
+func (s *Reconciler) hideSale(id string) {
+	s.Metrics.stockRemaining.DeleteLabelValues(id)
+	s.Metrics.stockDrift.DeleteLabelValues(id)
 	delete(s.shown, id)
 	delete(s.drifting, id)
 }
 
 // hide drops the metrics: another process exports them now.
-func (s *Steward) hide() {
+func (s *Reconciler) hide() {
 	for id := range s.shown {
 		s.hideSale(id)
 	}
-	s.metrics.lettersWaiting.Reset()
+	s.Metrics.lettersWaiting.Reset()
 }
 
 // auditOne audits the buyers of a sale that drifts, or else of the one that was not audited for longest, if an audit is due.
-func (s *Steward) auditOne(ctx context.Context, sales []*Sale, drifts map[string]drift) error {
+func (s *Reconciler) auditOne(ctx context.Context, sales []*Sale, drifts map[string]Drift) error {
 	sale := s.suspect(sales, drifts)
-	if sale == nil || time.Now().Before(s.nextAudit) && (drifts[sale.ID].units >= 0 || time.Since(s.audited[sale.ID]) < auditEvery) {
+	if sale == nil || time.Now().Before(s.nextAudit) && (drifts[sale.ID].Units >= 0 || time.Since(s.audited[sale.ID]) < auditEvery) {
 		return nil
 	}
 	began := time.Now()
@@ -272,27 +289,27 @@ func (s *Steward) auditOne(ctx context.Context, sales []*Sale, drifts map[string
 	case KindOf(err) == KindNotLoaded:
 		return nil
 	case err != nil:
-		s.metrics.audits.WithLabelValues("failed").Inc()
+		s.Metrics.audits.WithLabelValues("failed").Inc()
 		return err
 	case !report.Clean():
-		s.metrics.audits.WithLabelValues("found").Inc()
-		s.log.Error("an audit found a sale's books wrong; sluice audit --repair shows what can be mended", "sale", sale.ID, "findings", report.Findings)
+		s.Metrics.audits.WithLabelValues("found").Inc()
+		s.Log.Error("an audit found a sale's books wrong; sluice audit --repair shows what can be mended", "sale", sale.ID, "findings", report.Findings)
 	case !report.Exact:
-		s.metrics.audits.WithLabelValues("moving").Inc()
+		s.Metrics.audits.WithLabelValues("moving").Inc()
 	default:
-		s.metrics.audits.WithLabelValues("clean").Inc()
+		s.Metrics.audits.WithLabelValues("clean").Inc()
 	}
 	return s.lower(ctx, sale, report)
 }
 
 // suspect chooses the sale to audit.
-func (s *Steward) suspect(sales []*Sale, drifts map[string]drift) *Sale {
+func (s *Reconciler) suspect(sales []*Sale, drifts map[string]Drift) *Sale {
 	var chosen *Sale
 	for _, sale := range sales {
 		d, held := drifts[sale.ID]
 		switch {
 		case !held:
-		case d.exact && d.units < 0 && time.Since(s.audited[sale.ID]) > auditEvery:
+		case d.Exact && d.Units < 0 && time.Since(s.audited[sale.ID]) > auditEvery:
 			return sale // more is sold every moment
 		case chosen == nil || s.audited[sale.ID].Before(s.audited[chosen.ID]):
 			chosen = sale
@@ -302,29 +319,29 @@ func (s *Steward) suspect(sales []*Sale, drifts map[string]drift) *Sale {
 }
 
 // small reports whether a sale's buyers fit into the memory that an audit may take here.
-func (s *Steward) small(ctx context.Context, sale *Sale) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+func (s *Reconciler) small(ctx context.Context, sale *Sale) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	var slots int64
 	for _, p := range sale.Partitions {
-		n, err := s.rdb.HLen(ctx, s.keys.Buyers(p, sale.ID)).Result()
+		n, err := s.Redis.HLen(ctx, s.Keys.Buyers(p, sale.ID)).Result()
 		if err != nil {
 			return false, Wrap(KindUnavailable, err, "Redis did not count the buyers")
 		}
 		slots += n
 	}
-	return slots <= stewardSlots, nil
+	return slots <= reconcileSlots, nil
 }
 
 // lower mends a sale of which units are sold twice: taking them out of stock can't wait for an operator, and can't do harm.
-func (s *Steward) lower(ctx context.Context, sale *Sale, report *AuditReport) error {
+func (s *Reconciler) lower(ctx context.Context, sale *Sale, report *AuditReport) error {
 	if !report.Exact || report.Drift >= 0 || time.Since(s.lowered[sale.ID]) < lowerEvery {
 		return nil
 	}
 	s.lowered[sale.ID] = time.Now()
 	repaired, err := s.repairer.Repair(ctx, sale.ID, "sluice", true)
 	if err == nil && repaired.Applied {
-		s.log.Warn("units that were sold twice were taken out of stock", "sale", sale.ID, "units", -repaired.Found.Drift)
+		s.Log.Warn("units that were sold twice were taken out of stock", "sale", sale.ID, "units", -repaired.Found.Drift)
 	}
 	return err
 }

@@ -11,8 +11,8 @@ import (
 	"sluice/lua"
 )
 
-// publishTimeout bounds putting one sale into Redis.
-const publishTimeout = 3 * time.Second
+// loadTimeout bounds putting one sale into Redis.
+const loadTimeout = 3 * time.Second
 
 // SaleStore is where sales are defined and changed.
 type SaleStore interface {
@@ -30,19 +30,20 @@ type Publisher struct {
 	store      SaleStore
 	partitions int
 	log        *slog.Logger
-	handing    handing
+	handOvers  *HandOverNotifier
 }
 
 // NewPublisher returns a Publisher for an installation with so many partitions.
 func NewPublisher(rdb redis.UniversalClient, keys Keys, store SaleStore, partitions int, log *slog.Logger) *Publisher {
 	return &Publisher{
-		rdb: rdb, keys: keys, store: store, partitions: partitions, log: log, handing: handing{news: NewNews(rdb, keys, log), log: log},
+		rdb: rdb, keys: keys, store: store, partitions: partitions, log: log,
+		handOvers: NewHandOverNotifier(NewNotifier(rdb, keys, log), nil, log),
 	}
 }
 
-// Count lets the metrics know of the orders that a change of a sale makes for those who wait for it.
-func (p *Publisher) Count(m *Metrics) *Publisher {
-	p.handing.metrics = m
+// Count counts the orders that a change of a sale makes for people on its waitlist.
+func (p *Publisher) Count(m *NotificationMetrics) *Publisher {
+	p.handOvers = NewHandOverNotifier(NewNotifier(p.rdb, p.keys, p.log), m, p.log)
 	return p
 }
 
@@ -82,7 +83,7 @@ func (p *Publisher) Change(ctx context.Context, id, actor string, change SaleCha
 // A sale that was loaded once and is gone is not loaded again here: its orders would be sold a second time. That is a
 // KindNotLoaded error, and needs a rebuild.
 func (p *Publisher) Publish(ctx context.Context, sale *Sale) error {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	for _, partition := range sale.Partitions {
 		if err := p.publishShare(ctx, sale, partition); err != nil {
@@ -97,9 +98,9 @@ func (p *Publisher) Publish(ctx context.Context, sale *Sale) error {
 
 func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Partition) error {
 	key, share := p.keys.Sale(partition, sale.ID), sale.ShareOf(partition, sale.Total)
-	fields := saleFields(sale, partition, share)
+	fields := SaleFields(sale, partition, share)
 	if sale.LoadedAt.IsZero() && sale.Sold == 0 { // orders prove that it was loaded, even where nobody lived to note it
-		if err := createGroups(ctx, p.rdb, p.keys, p.partitions); err != nil {
+		if err := CreateGroups(ctx, p.rdb, p.keys, p.partitions); err != nil {
 			return err
 		}
 		switch loaded, err := lua.Load(ctx, p.rdb, key, p.keys.Trusted(partition), fields); {
@@ -112,8 +113,8 @@ func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Part
 			return nil
 		}
 	}
-	result, handed, err := lua.Adjust(ctx, p.rdb, p.keys.release(partition, sale.ID), sale.ID, handOverMaxLag, fields)
-	p.handing.note(ctx, sale.ID, partition, handed)
+	result, handed, err := lua.Adjust(ctx, p.rdb, p.keys.ForRelease(partition, sale.ID), sale.ID, HandOverMaxLag, fields)
+	p.handOvers.Publish(ctx, sale.ID, partition, handed)
 	switch {
 	case err != nil:
 		return Wrap(KindUnavailable, err, "Redis did not take the change")
@@ -127,8 +128,8 @@ func (p *Publisher) publishShare(ctx context.Context, sale *Sale, partition Part
 	return nil
 }
 
-// saleFields are a sale's definition on a partition, with so many units left.
-func saleFields(sale *Sale, partition Partition, stock int64) lua.SaleFields {
+// SaleFields are a sale's definition on a partition, with so many units left.
+func SaleFields(sale *Sale, partition Partition, stock int64) lua.SaleFields {
 	return lua.SaleFields{
 		Stock: stock, Total: sale.ShareOf(partition, sale.Total), OpensMS: sale.OpensAt.UnixMilli(),
 		ClosesMS: sale.ClosesAt.UnixMilli(), MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
@@ -143,7 +144,7 @@ const publishEvery = 2 * time.Second
 func (p *Publisher) Job(sales *Catalogue) Job {
 	return Job{Name: "publish", Every: publishEvery, Run: func(ctx context.Context) error {
 		var errs []error
-		for _, sale := range sales.List(time.Now(), catalogueLimit) {
+		for _, sale := range sales.List(time.Now(), CatalogueLimit) {
 			errs = append(errs, p.publishIfBehind(ctx, sale))
 		}
 		return errors.Join(errs...)
@@ -167,17 +168,17 @@ func (p *Publisher) behind(ctx context.Context, sale *Sale) (bool, error) {
 	if sale.LoadedAt.IsZero() {
 		return true, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	for _, partition := range sale.Partitions {
-		version, err := p.rdb.HGet(ctx, p.keys.Sale(partition, sale.ID), "version").Int64()
-		if errors.Is(err, redis.Nil) {
+		held, err := ReadSale(ctx, p.rdb, p.keys, SalePartition{sale.ID, partition})
+		if KindOf(err) == KindNotLoaded {
 			return false, Errorf(KindNotLoaded, "Redis has lost sale %s", sale.ID)
 		}
 		if err != nil {
-			return false, Wrap(KindUnavailable, err, "Redis did not tell the sale's version")
+			return false, err
 		}
-		if version < sale.Version {
+		if held.Version < sale.Version {
 			return true, nil
 		}
 	}

@@ -16,17 +16,19 @@ const (
 )
 
 // Job decides payments whose orders have been stored since they came.
-func (c *Cashier) Job() Job { return Job{Name: "payments", Every: waitingEvery, Run: c.DecideWaiting} }
+func (s *PaymentService) Job() Job {
+	return Job{Name: "payments", Every: waitingEvery, Run: s.DecideWaiting}
+}
 
 // DecideWaiting decides every payment that waits and can be decided: by its order, once that has a row, or as refused, once
 // nothing of its time is queued any more. Running twice, at once or after a crash at any point, decides nothing twice. One
 // payment's error keeps no other waiting. Of each sale Redis is asked no more in this run once it did not tell, or something of
 // that time is queued: for later payments it would say the same, and each question may take a second.
-func (c *Cashier) DecideWaiting(ctx context.Context) error {
+func (s *PaymentService) DecideWaiting(ctx context.Context) error {
 	var errs []error
 	queued := map[string]bool{} // sales of which it is not known to be settled
 	for after := int64(0); ctx.Err() == nil; {
-		page, err := c.store.WaitingPayments(ctx, after, waitingPage)
+		page, err := s.store.WaitingPayments(ctx, after, waitingPage)
 		if err != nil {
 			return err
 		}
@@ -34,7 +36,7 @@ func (c *Cashier) DecideWaiting(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return errors.Join(append(errs, ctx.Err())...)
 			}
-			if err := c.decideWaiting(ctx, &page[i], queued); err != nil {
+			if err := s.decideWaiting(ctx, &page[i], queued); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -46,28 +48,28 @@ func (c *Cashier) DecideWaiting(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (c *Cashier) decideWaiting(ctx context.Context, w *WaitingPayment, queued map[string]bool) error {
+func (s *PaymentService) decideWaiting(ctx context.Context, w *WaitingPayment, queued map[string]bool) error {
 	if !w.Stored && queued[w.SaleID] {
 		return nil
 	}
-	sale, err := c.sales.Sale(ctx, w.SaleID)
+	sale, err := s.sales.Sale(ctx, w.SaleID)
 	if err != nil {
 		return err
 	}
 	var absent PaymentDecision // goes on waiting
 	if !w.Stored {
-		passed, err := c.passage.passed(ctx, sale, marksAt(sale, w.ReceivedAt.Add(waitingSlack)))
-		if err != nil || !passed {
+		settled, err := s.queued.settled(ctx, sale, instantsAt(sale, w.ReceivedAt.Add(waitingSlack)))
+		if err != nil || !settled {
 			queued[w.SaleID] = true
 			return err
 		}
 		absent = unknownOrder()
 	}
-	step := begun(ctx)
-	record, err := c.store.DecideWaiting(step, w.ID, sale, absent)
+	step := Uninterrupted(ctx)
+	record, err := s.store.DecideWaiting(step, w.ID, sale, absent)
 	if err != nil || record.Payment.Outcome == "" {
 		return err
 	}
-	c.tell(step, &record.Payment, &record)
+	s.report(step, &record.Payment, &record)
 	return nil
 }

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// maxIdleLinks bounds the connections that are kept examined: as many as the partitions of a usual installation, so
+	// maxIdleConnections bounds the connections that are kept examined: as many as the partitions of a usual installation, so
 	// that a flood on all of them examines none anew. It is half of a process' connections (config.redisPoolSize).
-	maxIdleLinks = 16
+	maxIdleConnections = 16
 	// examineEvery is how old what is known about a server may get: its settings can be changed while it runs.
 	examineEvery = 10 * time.Second
 )
 
-// link is one connection to one server process, of which is known what its replies confirm. It never reconnects by itself,
+// connection is one connection to one server process, of which is known what its replies confirm. It never reconnects by itself,
 // so another process can't take the place of the one that was examined.
-type link struct {
+type connection struct {
 	*redis.Conn
 	node     *redis.Client
 	features Features
@@ -26,63 +26,63 @@ type link struct {
 	examined time.Time  // zero: do it with the next call
 }
 
-// links keeps examined connections for the next call. Whoever takes one has it for himself.
-type links struct {
+// connections keeps examined connections for the next call. A connection serves one call at a time.
+type connections struct {
 	rdb redis.UniversalClient
 
-	mu     sync.Mutex // protects the rest
-	idle   []*link    // the one used last comes last
+	mu     sync.Mutex    // protects the rest
+	idle   []*connection // the one used last comes last
 	closed bool
 }
 
-func newLinks(rdb redis.UniversalClient) *links { return &links{rdb: rdb} }
+func newConnections(rdb redis.UniversalClient) *connections { return &connections{rdb: rdb} }
 
 // take returns a connection to the server that holds the marker's partition. The server has been examined on it within
 // examineEvery.
-func (s *links) take(ctx context.Context, marker string) (*link, error) {
+func (s *connections) take(ctx context.Context, marker string) (*connection, error) {
 	node, err := s.nodeOf(ctx, marker)
 	if err != nil {
 		return nil, err
 	}
-	l := s.pop(node)
-	if l == nil {
-		l = &link{Conn: node.Conn(), node: node}
+	conn := s.pop(node)
+	if conn == nil {
+		conn = &connection{Conn: node.Conn(), node: node}
 	}
-	if time.Since(l.examined) < examineEvery {
-		return l, nil
+	if time.Since(conn.examined) < examineEvery {
+		return conn, nil
 	}
-	if err := l.examine(ctx, marker); err != nil {
-		s.give(l, err)
+	if err := conn.examine(ctx, marker); err != nil {
+		s.put(conn, err)
 		return nil, err
 	}
-	return l, nil
+	return conn, nil
 }
 
 // examine finds out what the server's replies confirm. Where each reply proves that the disk has everything, one write
 // makes that true of what the server loaded when it started: it was read, but not necessarily from the disk.
-func (l *link) examine(ctx context.Context, marker string) error {
-	features, err := examine(ctx, l)
+func (conn *connection) examine(ctx context.Context, marker string) error {
+	features, err := examine(ctx, conn)
 	if err != nil {
 		return err
 	}
-	l.features, l.byReply, l.examined = features, DurabilityMemory, time.Now()
+	conn.features, conn.byReply, conn.examined = features, DurabilityMemory, time.Now()
 	if features.Durability() != DurabilityFsync {
 		return nil
 	}
-	err = l.Set(ctx, marker, "1", 0).Err()
+	err = conn.Set(ctx, marker, "1", 0).Err()
 	switch {
 	case err == nil:
-		l.byReply = DurabilityFsync
-	case passes(err):
+		conn.byReply = DurabilityFsync
+	case IsTransient(err):
 		return err
 	default: // Redis is full: what needs no memory is answered all the same
-		l.examined = time.Time{}
+		conn.examined = time.Time{}
 	}
 	return nil
 }
 
 // nodeOf finds the server of a key.
-func (s *links) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
+func (s *connections) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		return rdb, nil
@@ -93,35 +93,35 @@ func (s *links) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	}
 }
 
-func (s *links) pop(node *redis.Client) *link {
+func (s *connections) pop(node *redis.Client) *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := len(s.idle) - 1; i >= 0; i-- {
-		if l := s.idle[i]; l.node == node {
+		if conn := s.idle[i]; conn.node == node {
 			s.idle = append(s.idle[:i], s.idle[i+1:]...)
-			return l
+			return conn
 		}
 	}
 	return nil
 }
 
-// give takes a connection back. After an error that tells of the network or of a change of servers all idle ones go: they
+// put takes a connection back. After an error that tells of the network or of a change of servers all idle ones go: they
 // lead to the same place, and each would cost a buyer a failed call.
-func (s *links) give(l *link, err error) {
-	broken := err != nil && passes(err)
+func (s *connections) put(conn *connection, err error) {
+	broken := err != nil && IsTransient(err)
 	s.mu.Lock()
-	var drop []*link
+	var drop []*connection
 	if broken {
 		drop, s.idle = s.idle, nil
 	}
-	if broken || s.closed || len(s.idle) >= maxIdleLinks {
-		drop = append(drop, l)
+	if broken || s.closed || len(s.idle) >= maxIdleConnections {
+		drop = append(drop, conn)
 	} else {
-		s.idle = append(s.idle, l)
+		s.idle = append(s.idle, conn)
 	}
 	s.mu.Unlock()
-	for _, l := range drop {
-		_ = l.Close() // the client's pool has it again, or drops it if it is broken
+	for _, conn := range drop {
+		_ = conn.Close() // the client's pool has it again, or drops it if it is broken
 	}
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok && broken {
 		cluster.ReloadState(context.Background())
@@ -129,12 +129,12 @@ func (s *links) give(l *link, err error) {
 }
 
 // close gives all connections back to the client's pool.
-func (s *links) close() {
+func (s *connections) close() {
 	s.mu.Lock()
 	idle := s.idle
 	s.idle, s.closed = nil, true
 	s.mu.Unlock()
-	for _, l := range idle {
-		_ = l.Close()
+	for _, conn := range idle {
+		_ = conn.Close()
 	}
 }

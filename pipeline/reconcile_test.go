@@ -14,14 +14,14 @@ import (
 	"sluice/pipeline"
 )
 
-// watch is a worker's steward with metrics of its own.
+// watch is a worker's Reconciler with metrics of its own.
 type watch struct {
-	*pipeline.Steward
+	*pipeline.Reconciler
 	rig   *rig
 	sales *pipeline.Catalogue
 }
 
-func (r *rig) steward() *watch {
+func (r *rig) reconciler() *watch {
 	r.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	sales := pipeline.NewCatalogue(r.store, log)
@@ -31,8 +31,11 @@ func (r *rig) steward() *watch {
 	own := *r
 	own.registry = prometheus.NewRegistry()
 	own.metrics = pipeline.NewMetrics(own.registry)
-	verifier := pipeline.NewVerifier(r.rdb, r.keys, r.store, r.opts.Partitions, own.metrics, log)
-	return &watch{pipeline.NewSteward(r.rdb, r.keys, r.store, sales, verifier, own.metrics, log), &own, sales}
+	reconciler := pipeline.NewReconciler(pipeline.ReconcilerConfig{
+		Redis: r.rdb, Keys: r.keys, Store: r.store, Sales: sales, Partitions: r.opts.Partitions,
+		Metrics: own.metrics.Recovery, Burier: own.burier(), StepFailed: own.metrics.Worker.StepFailed, Log: log,
+	})
+	return &watch{reconciler, &own, sales}
 }
 
 func (w *watch) look() {
@@ -73,7 +76,7 @@ func TestStockAndDriftAreShown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{RedisURL: testkit.PrivateRedis(t).URL(), NoSale: true})
 	b := r.busySale("drop-1")
-	w := r.steward()
+	w := r.reconciler()
 	w.look()
 	w.wants("drop-1", 90, 0)
 	if got := w.rig.labelled("sluice_audits_total", "result", "clean"); got != 1 {
@@ -108,13 +111,13 @@ func TestUnitsSoldTwiceAreTakenOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{RedisURL: testkit.PrivateRedis(t).URL()})
 	r.admit("ann", 3)
-	w := r.steward()
+	w := r.reconciler()
 	w.look()
 	if err := r.rdb.HIncrBy(r.ctx(), r.keys.Sale(r.sale.Partitions[0], r.sale.ID), "stock", 40).Err(); err != nil {
 		t.Fatal(err)
 	}
 	// The audit of a minute ago was clean: a new steward has not made one.
-	w = r.steward()
+	w = r.reconciler()
 	w.look()
 	if got := r.stock(r.sale); got != 97 {
 		t.Errorf("got stock %d, want 97", got)
@@ -141,7 +144,7 @@ func TestDriftDoesNotFlap(t *testing.T) {
 			}})
 			m := r.openMarket(seed, expiring)
 			testkit.Eventually(t, callLimit, "the market to move", func() bool { return m.accepted.Load() > 100 })
-			w := r.steward()
+			w := r.reconciler()
 			exact := 0
 			for i := range looks {
 				units, proved, err := w.Drift(r.ctx(), r.sale)
@@ -172,14 +175,14 @@ func TestDriftDoesNotFlap(t *testing.T) {
 func TestNoDriftBehindALongBacklog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{Total: 1 << 20}})
-	const orders = pipeline.BalanceEvents + 1
+	const orders = pipeline.MaxBacklogEvents + 1
 	for n := 0; n < orders; n += 1000 {
 		r.admitMany(fmt.Sprint("buyer-", n), min(1000, orders-n))
 	}
-	if _, proved, err := r.steward().Drift(r.ctx(), r.sale); err != nil || proved {
+	if _, proved, err := r.reconciler().Drift(r.ctx(), r.sale); err != nil || proved {
 		t.Errorf("got proved %t, %v, want nothing proved", proved, err)
 	}
-	w := r.steward()
+	w := r.reconciler()
 	w.look()
 	if got, ok := w.of("sluice_stock_remaining", "drop-1"); !ok || got != 1<<20-orders {
 		t.Errorf("got %v left (there: %t), want %d", got, ok, 1<<20-orders)
@@ -193,15 +196,15 @@ func TestNoDriftBehindALongBacklog(t *testing.T) {
 func TestSalesOfLongAgoAreNotShown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{RedisURL: testkit.PrivateRedis(t).URL(), NoSale: true})
-	for i := range pipeline.StewardSales + 5 {
+	for i := range pipeline.ReconcileSales + 5 {
 		r.createSale(pipeline.Sale{ID: fmt.Sprintf("drop-%d", i)})
 	}
-	w := r.steward()
+	w := r.reconciler()
 	w.look()
-	if got := w.rig.count("sluice_stock_remaining"); got != 100*pipeline.StewardSales {
-		t.Errorf("got %v units over all sales shown, want those of %d sales", got, pipeline.StewardSales)
+	if got := w.rig.count("sluice_stock_remaining"); got != 100*pipeline.ReconcileSales {
+		t.Errorf("got %v units over all sales shown, want those of %d sales", got, pipeline.ReconcileSales)
 	}
-	r.exec(pipeline.StewardSales+2, `update sales set opens_at = now() - interval '9 days', closes_at = now() - interval '2 days', updated_at = now()
+	r.exec(pipeline.ReconcileSales+2, `update sales set opens_at = now() - interval '9 days', closes_at = now() - interval '2 days', updated_at = now()
 		where id not in ('drop-7', 'drop-8', 'drop-9')`)
 	if err := w.sales.Load(r.ctx()); err != nil {
 		t.Fatal(err)
@@ -213,10 +216,10 @@ func TestSalesOfLongAgoAreNotShown(t *testing.T) {
 }
 
 // One of all workers watches. When it ends, another takes over, and no number of the first one stays behind.
-func TestOneStewardAtATime(t *testing.T) {
+func TestOneReconcilerAtATime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{RedisURL: testkit.PrivateRedis(t).URL()})
-	watches := []*watch{r.steward(), r.steward(), r.steward()}
+	watches := []*watch{r.reconciler(), r.reconciler(), r.reconciler()}
 	stops := make([]func(), len(watches))
 	for i, w := range watches {
 		ctx, stop := context.WithCancel(r.ctx())

@@ -25,18 +25,8 @@ func (a *Auditor) waitlists(ctx context.Context, sale *Sale) ([]auditedWaitlist,
 		}
 		w.counted, _ = strconv.ParseInt(counted.Val(), 10, 64)
 		w.places, w.entries = places.Val(), entries.Val()
-		var cursor uint64
-		for {
-			page, next, err := a.rdb.HScan(ctx, a.keys.Waiting(p, sale.ID), cursor, "", auditScanCount).Result()
-			if err != nil {
-				return nil, Wrap(KindUnavailable, err, "Redis did not list who waits")
-			}
-			for i := 0; i < len(page); i += 2 {
-				w.users[page[i]] = true
-			}
-			if cursor = next; cursor == 0 {
-				break
-			}
+		if err := EachWaiting(ctx, a.rdb, a.keys, SalePartition{sale.ID, p}, func(userID string) { w.users[userID] = true }); err != nil {
+			return nil, err
 		}
 		all = append(all, w)
 	}

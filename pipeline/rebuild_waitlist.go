@@ -19,12 +19,12 @@ type placeTaker interface {
 func (v *Verifier) collectWaiting(
 	ctx context.Context, l lag, events []Event, buyers map[string]bool, c *collected, people placeTaker,
 ) error {
-	c.tickets = max(l.holds.tickets, l.mark.Tickets)
+	c.tickets = max(l.holds.Tickets, l.mark.Tickets)
 	inStream := make(map[string]bool, len(events))
 	for _, e := range events {
 		inStream[e.OrderID] = true
 	}
-	return v.store.Waiting(ctx, l.mark.SaleID, l.mark.Partition, func(s Stay) error {
+	return v.Store.Waiting(ctx, l.mark.SaleID, l.mark.Partition, func(s Stay) error {
 		c.tickets = max(c.tickets, s.Ticket)
 		if inStream[s.OrderID] || buyers[s.UserID] {
 			return nil
@@ -45,7 +45,7 @@ type placeStager struct {
 
 func (s *placeStager) takePlace(ctx context.Context, stay *Stay) error {
 	s.members = append(s.members, redis.Z{Score: float64(stay.Ticket), Member: stay.UserID})
-	s.entries = append(s.entries, stay.UserID, stay.place().String())
+	s.entries = append(s.entries, stay.UserID, entryOf(stay).String())
 	if len(s.members) < rebuildChunk {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (s *placeStager) flush(ctx context.Context) error {
 	if len(s.members) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	pipe := s.rdb.Pipeline()
 	pipe.ZAdd(ctx, s.waitlist, s.members...)
@@ -76,8 +76,8 @@ type placeCounter struct{}
 
 func (placeCounter) takePlace(context.Context, *Stay) error { return nil }
 
-// place is the entry of a stay in Redis.
-func (s *Stay) place() lua.Place {
+// entryOf is the entry of a stay in Redis.
+func entryOf(s *Stay) lua.Place {
 	return lua.Place{
 		OrderID: s.OrderID, Quantity: s.Quantity, Number: s.Number, JoinedMS: s.JoinedAt.UnixMilli(), Ticket: s.Ticket,
 		KeyHash: s.KeyHash, PayloadHash: s.PayloadHash,

@@ -1,0 +1,11 @@
+package pipeline
+
+import (
+	"time"
+)
+
+// SetClock replaces the host's clock.
+func (n *Numbers) SetClock(now func() time.Time) { n.now = now }
+
+// NumberBlock is how many numbers one lease holds.
+const NumberBlock = numberBlock

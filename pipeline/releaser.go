@@ -1,0 +1,122 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+const (
+	// releaseEvery is how long a freed unit may wait: it is on sale again within a second.
+	releaseEvery = 500 * time.Millisecond
+	// releasePage is how many releases are read at once.
+	releasePage = lua.MaxReleaseBatch
+	// releaseTimeout bounds one script call.
+	releaseTimeout = 3 * time.Second
+)
+
+// ReleaseStore is the outbox of releases.
+type ReleaseStore interface {
+	UnappliedReleases(ctx context.Context, after SalePartition, limit int) ([]Release, error)
+	MarkReleased(ctx context.Context, releases []Release) error
+}
+
+// Releaser gives back what ended orders held; the script hands freed units over to the waitlist. Running twice, at once or
+// after a crash at any point, gives nothing back twice: the script frees only a slot that still names the order (I7).
+type Releaser struct {
+	rdb       redis.UniversalClient
+	keys      Keys
+	store     ReleaseStore
+	metrics   *LifecycleMetrics
+	log       *slog.Logger
+	handOvers *HandOverNotifier
+}
+
+// NewReleaser returns a Releaser over both stores. Without metrics (nil) nothing is exported.
+func NewReleaser(
+	rdb redis.UniversalClient, keys Keys, store ReleaseStore, handOvers *HandOverNotifier, m *LifecycleMetrics, log *slog.Logger,
+) *Releaser {
+	if m == nil {
+		m = NewLifecycleMetrics(nil)
+	}
+	return &Releaser{rdb: rdb, keys: keys, store: store, handOvers: handOvers, metrics: m, log: log}
+}
+
+// Job applies releases as they appear.
+func (r *Releaser) Job() Job { return Job{Name: "release", Every: releaseEvery, Run: r.Apply} }
+
+// Apply gives back everything that is due. What Redis can't take now, because it does not hold the sale, stays due, and
+// keeps nothing of other sales and partitions waiting, however much it is.
+func (r *Releaser) Apply(ctx context.Context) error {
+	var errs []error
+	var after SalePartition // the last one that failed; those before it failed or are done
+	for ctx.Err() == nil {
+		due, err := r.store.UnappliedReleases(ctx, after, releasePage)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		failed, err := r.ApplyReleases(ctx, due)
+		if err != nil {
+			after, errs = failed, append(errs, err)
+		}
+		if len(due) < releasePage {
+			return errors.Join(errs...)
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// ApplyReleases gives back some releases. It returns the last group that failed, besides the errors of all.
+func (r *Releaser) ApplyReleases(ctx context.Context, due []Release) (failed SalePartition, err error) {
+	groups := map[SalePartition][]Release{}
+	for _, one := range due {
+		g := SalePartition{one.SaleID, one.Partition}
+		groups[g] = append(groups[g], one)
+	}
+	var errs []error
+	for _, g := range slices.SortedFunc(maps.Keys(groups), SalePartition.Compare) {
+		if ctx.Err() != nil {
+			return failed, errors.Join(append(errs, Wrap(KindUnavailable, ctx.Err(), "not all releases were applied in time"))...)
+		}
+		if err := r.applyGroup(ctx, g, groups[g]); err != nil {
+			failed, errs = g, append(errs, err)
+		}
+	}
+	return failed, errors.Join(errs...)
+}
+
+func (r *Releaser) applyGroup(ctx context.Context, g SalePartition, releases []Release) error {
+	ctx, cancel := context.WithTimeout(Uninterrupted(ctx), releaseTimeout)
+	defer cancel()
+	items := make([]lua.ReleaseItem, len(releases))
+	for i, one := range releases {
+		items[i] = lua.ReleaseItem{UserID: one.UserID, OrderID: one.OrderID}
+	}
+	given, handed, err := lua.Release(ctx, r.rdb, r.keys.ForRelease(g.Partition, g.SaleID), g.SaleID, HandOverMaxLag, items)
+	if errors.Is(err, lua.ErrUntrusted) || errors.Is(err, lua.ErrNotLoaded) {
+		return Wrap(KindNotLoaded, err, "stock of sale "+g.SaleID+" can't be given back yet")
+	}
+	if err != nil {
+		return Wrap(KindUnavailable, err, "release orders of sale "+g.SaleID)
+	}
+	r.handOvers.Publish(ctx, g.SaleID, g.Partition, handed)
+	back := 0
+	for i := range releases {
+		if releases[i].GivenBack = given[i]; given[i] {
+			back++
+		}
+	}
+	if err := r.store.MarkReleased(ctx, releases); err != nil {
+		return err
+	}
+	r.metrics.released.Add(float64(back))
+	r.log.Info("stock given back", "sale", g.SaleID, "partition", g.Partition, "orders", back, "of", len(releases))
+	return nil
+}

@@ -1,0 +1,18 @@
+package pipeline
+
+import (
+	"context"
+)
+
+// jobLoop tries for the job's tick, until the context ends.
+func (w *Worker) jobLoop(ctx context.Context, job Job) {
+	for {
+		Sleep(ctx, job.Every)
+		if ctx.Err() != nil {
+			return
+		}
+		if _, err := w.locks.RunOnce(ctx, w.keys.JobLock(job.Name), job.Every, job.Run); err != nil && ctx.Err() == nil {
+			w.stepFailed(job.Name, err)
+		}
+	}
+}
