@@ -10,6 +10,7 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // benchAdmission measures the admission without HTTP against the bare script, called with batches of the size that the
@@ -36,7 +37,7 @@ func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Resul
 
 type gateBench struct {
 	testbed   *testbed
-	admission *pipeline.Admission
+	admission *admission.Controller
 	batch     int // of the gate, in its last round
 	first     uint64
 	length    time.Duration
@@ -78,8 +79,8 @@ func (g *gateBench) buyer(ctx context.Context, i uint64) func() error {
 		}
 		next += uint64(g.testbed.opts.Clients)
 		decision, err := g.admission.Admit(ctx, g.testbed.sale, request)
-		if err == nil && decision.Result != pipeline.AdmissionAccepted {
-			err = fmt.Errorf("%s instead of %s", decision.Result, pipeline.AdmissionAccepted)
+		if err == nil && decision.Result != admission.Accepted {
+			err = fmt.Errorf("%s instead of %s", decision.Result, admission.Accepted)
 		}
 		return err
 	}
@@ -126,7 +127,7 @@ const maxEvents = 1 << 40
 // admitAll makes one script call in which everybody must be accepted.
 func admitAll(ctx context.Context, s *testbed, requests []lua.AdmitRequest) error {
 	p := s.sale.Partitions[0]
-	admitKeys := lua.AdmitKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
+	admitKeys := lua.SaleKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
 		Trusted:  keys.Trusted(p),
 		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID)}
 	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, maxEvents, requests)

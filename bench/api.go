@@ -10,6 +10,9 @@ import (
 	"sluice/httpapi"
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/redisstore"
 )
 
 // ordersPath is where the sale's orders are posted.
@@ -19,16 +22,16 @@ const ordersPath = "/v1/sales/" + saleID + "/orders"
 // authentication, decoding and answer are the same; what differs is the gate, the script call, and Redis with its
 // disk.
 type api struct {
-	admission   *pipeline.Admission
+	admission   *admission.Controller
 	full, quick http.Handler
 }
 
 func newAPI(ctx context.Context, s *testbed) (*api, error) {
-	features, err := pipeline.Probe(ctx, s.rdb)
+	features, err := redisstore.Probe(ctx, s.rdb)
 	if err != nil {
 		return nil, err
 	}
-	admission := pipeline.NewAdmission(s.rdb, keys, pipeline.AdmissionOptions{Durability: features.Durability(), StreamMaxLag: maxEvents},
+	admission := admission.New(s.rdb, keys, admission.Options{Durability: features.Durability(), StreamMaxLag: maxEvents},
 		nil, s.log)
 	parts := process.NewParts(s.rdb, s.store, partitions, s.log)
 	parts.Keys = keys
@@ -39,7 +42,7 @@ func newAPI(ctx context.Context, s *testbed) (*api, error) {
 			Stock:     parts.Stock(),
 			Orders:    parts.Lookup(),
 			Cancel:    parts.Canceller(),
-			Push:      pipeline.NewHub(pipeline.HubConfig{Redis: s.rdb, Keys: keys, Partitions: partitions, Orders: s.store, Log: s.log}), // nobody waits, so it need not run
+			Push:      notification.NewHub(notification.HubConfig{Redis: s.rdb, Keys: keys, Partitions: partitions, Orders: s.store, Log: s.log}), // nobody waits, so it need not run
 			Waitlist:  parts.Waitlist(),
 			Auth:      httpapi.DevAuth{},
 			Log:       s.log,
@@ -51,19 +54,19 @@ func newAPI(ctx context.Context, s *testbed) (*api, error) {
 func (a *api) close(ctx context.Context) error { return a.admission.Close(ctx) }
 
 // quick accepts everybody and remembers nobody.
-type quick struct{ decision pipeline.Decision }
+type quick struct{ decision admission.Decision }
 
 func newQuick() quick {
-	return quick{pipeline.Decision{
-		Result: pipeline.AdmissionAccepted,
-		Receipt: pipeline.Receipt{
+	return quick{admission.Decision{
+		Result: admission.Accepted,
+		Receipt: admission.Receipt{
 			SaleID: saleID, OrderID: "01936f2e-8a4b-7c3d-9e5f-0123456789ab", Number: 1 << 60, Quantity: 1,
 			Durability: pipeline.DurabilityMemory, AcceptedAt: time.Now(),
 		},
 	}}
 }
 
-func (q quick) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest) (pipeline.Decision, error) {
+func (q quick) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest) (admission.Decision, error) {
 	return q.decision, nil
 }
 

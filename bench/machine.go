@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 )
 
 // Machine is what the numbers were measured on; without it they say nothing.
@@ -32,7 +32,7 @@ func (s *testbed) machine(ctx context.Context) (Machine, error) {
 		CPU: cpuName(), Cores: runtime.NumCPU(), System: systemName(), LoadAtRun: s.load,
 		Go: fmt.Sprintf("%s, GOMAXPROCS %d", runtime.Version(), runtime.GOMAXPROCS(0)),
 	}
-	features, err := pipeline.Probe(ctx, s.rdb)
+	features, err := redisstore.Probe(ctx, s.rdb)
 	if err != nil {
 		return m, err
 	}

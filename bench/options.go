@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/pipeline"
+	"sluice/pipeline/worker"
 )
 
 // Options are the flags. Their JSON is part of the report, so that a run can be repeated.
@@ -83,7 +83,7 @@ func (o *Options) validate(all []string) error {
 	check(o.Seconds >= 0.1 && o.Seconds <= maxSeconds, "-seconds %g: use 0.1 to %d", o.Seconds, maxSeconds)
 	check(o.Clients >= 1 && o.Clients <= maxConnections, "-clients %d: use 1 to %d", o.Clients, maxConnections)
 	check(o.Rate >= 0 && !math.IsInf(o.Rate, 0), "-rate %g: use 0 or more", o.Rate)
-	check(o.Batch >= 1 && o.Batch <= pipeline.MaxBatchSize, "-batch %d: use 1 to %d", o.Batch, pipeline.MaxBatchSize)
+	check(o.Batch >= 1 && o.Batch <= worker.MaxBatchSize, "-batch %d: use 1 to %d", o.Batch, worker.MaxBatchSize)
 	check(o.Rows >= o.Batch && o.Rows <= maxRows, "-rows %d: use %d (one batch) to %d", o.Rows, o.Batch, maxRows)
 	for _, n := range o.Connections {
 		check(n >= 1 && n <= maxConnections, "-connections %d: use 1 to %d", n, maxConnections)

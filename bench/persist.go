@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/pipeline"
+	"sluice/pipeline/worker"
 )
 
 // benchPersist measures a worker that empties a stream, against the persist statement alone and against a bare insert
@@ -144,11 +145,11 @@ func (h *workload) worker(lanes int) candidate {
 
 // work starts a worker and returns when it has emptied the stream; stop ends it.
 func (h *workload) work(ctx context.Context, lanes int) (Work, error) {
-	count := &countingStore{OrderStore: h.testbed.store, done: make(chan struct{})}
+	count := &countingStore{Store: h.testbed.store, done: make(chan struct{})}
 	count.left.Store(int64(len(h.now)))
-	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+	worker, err := worker.New(worker.Config{
 		Redis: h.testbed.rdb, Reader: h.reader, Keys: keys, Store: count, Log: h.testbed.log,
-		Options: pipeline.WorkerOptions{Partitions: partitions, BatchSize: h.testbed.opts.Batch, Concurrency: lanes},
+		Options: worker.Options{Partitions: partitions, BatchSize: h.testbed.opts.Batch, Concurrency: lanes},
 	})
 	if err != nil {
 		return Work{}, err
@@ -195,14 +196,14 @@ func (h *workload) awaitEmpty(ctx context.Context, persisted <-chan struct{}) er
 
 // countingStore signals when the last of the events is committed.
 type countingStore struct {
-	pipeline.OrderStore
+	worker.Store
 	left atomic.Int64
 	done chan struct{}
 }
 
 func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation,
 	events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
-	outcomes, err := c.OrderStore.PersistOrders(ctx, g, events)
+	outcomes, err := c.Store.PersistOrders(ctx, g, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)
 	}

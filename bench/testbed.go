@@ -18,6 +18,7 @@ import (
 	"sluice/internal/process"
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/sales"
 )
 
 const (
@@ -39,7 +40,7 @@ type testbed struct {
 	store    *db.Store
 	pool     *pgxpool.Pool // the bare table's
 	sale     *pipeline.Sale
-	sales    *pipeline.Catalogue
+	sales    *sales.Catalogue
 	buyers   *buyersProcess
 	progress progress
 	load     string // of the machine before we began
@@ -114,7 +115,7 @@ func (s *testbed) openSale(ctx context.Context) error {
 	if err := s.store.CreateSale(ctx, s.sale); err != nil {
 		return err
 	}
-	s.sales = pipeline.NewCatalogue(s.store, s.log)
+	s.sales = sales.NewCatalogue(s.store, s.log)
 	return s.sales.Load(ctx)
 }
 

@@ -84,7 +84,7 @@ func (r *run) acceptPoison(ctx context.Context, p persisted) error {
 	request := lua.AdmitRequest{OrderID: order, Number: p.number, UserID: poisonUser + "-" + order,
 		Quantity: p.quantity}
 	for {
-		reply, err := lua.Admit(ctx, r.system.rdb, lua.AdmitKeys{
+		reply, err := lua.Admit(ctx, r.system.rdb, lua.SaleKeys{
 			Sale: keys.Sale(partition, bigSale), Buyers: keys.Buyers(partition,
 				bigSale), Orders: keys.Orders(partition),
 			Trusted: keys.Trusted(partition),

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/buyers"
 	"sluice/internal/table"
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
 )
 
 // Report is what a run has shown.
@@ -65,7 +66,7 @@ func (r *run) prove(ctx context.Context) (*buyers.Proof, *buyers.Stores, error) 
 
 // audit has the pipeline audit each sale, and returns what is not clean and exact.
 func (r *run) audit(ctx context.Context) []string {
-	auditor := pipeline.NewAuditor(r.system.rdb, pipeline.DefaultKeys, r.store)
+	auditor := audit.NewAuditor(r.system.rdb, pipeline.DefaultKeys, r.store)
 	found := make([]string, len(r.sales))
 	var audits sync.WaitGroup // one that finds something looks for seconds
 	for i, sale := range r.sales {

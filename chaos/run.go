@@ -12,6 +12,8 @@ import (
 	"sluice/db"
 	"sluice/internal/buyers"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 )
 
 const (
@@ -113,10 +115,10 @@ func (r *run) makeSales(ctx context.Context) error {
 	}
 	minutes := 1 + int64(r.opts.Duration/time.Minute)
 	quiet := slog.New(slog.DiscardHandler)
-	if err := pipeline.EnsureVerified(ctx, r.system.rdb, pipeline.DefaultKeys, r.store, partitions, quiet); err != nil {
+	if err := recovery.EnsureVerified(ctx, r.system.rdb, pipeline.DefaultKeys, r.store, partitions, quiet); err != nil {
 		return err
 	}
-	publisher := pipeline.NewPublisher(r.system.rdb, pipeline.DefaultKeys, r.store, partitions, quiet)
+	publisher := sales.NewPublisher(r.system.rdb, pipeline.DefaultKeys, r.store, partitions, quiet)
 	create := func(id string, total int64, most int) error {
 		sale := &pipeline.Sale{
 			ID: id, Title: id, Total: total, MaxQuantity: most,

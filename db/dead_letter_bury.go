@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // letterQuery writes a letter once. It relies on dead_letters_entry_key.
@@ -46,7 +47,7 @@ on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.se
 // read, the rejected order and the release of what it took. Doing it again changes nothing.
 //
 // Errors: KindData when Postgres refuses the event's own values: then bury it without the event; KindUnavailable.
-func (s *Store) BuryEvent(ctx context.Context, letter pipeline.DeadLetter, event *pipeline.Event) error {
+func (s *Store) BuryEvent(ctx context.Context, letter deadletter.Message, event *pipeline.Event) error {
 	payload, err := json.Marshal(letterFields(letter.Payload))
 	if err != nil {
 		return pipeline.Wrap(pipeline.KindData, err, "dead letter: payload")
@@ -70,7 +71,7 @@ func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string) {
 		e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason)
 	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)
 	// An accept that Redis has lost is not one that it must have.
-	if reason != pipeline.LetterRedisLost {
+	if reason != deadletter.RedisLost {
 		batch.Queue(raiseWatermarkQuery, e.SaleID, e.Partition, e.Sequence)
 	}
 }

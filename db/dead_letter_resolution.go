@@ -9,16 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // BeginReplay stores the order id and the request of a replay in the letter's row, unless an earlier try has stored its
 // own, and returns what is stored. Errors: KindNotFound, KindConflict (the letter is resolved).
 func (s *Store) BeginReplay(
-	ctx context.Context, id int64, orderID string, as pipeline.ReplayAs,
-) (string, pipeline.ReplayAs, error) {
+	ctx context.Context, id int64, orderID string, as deadletter.ReplayAs,
+) (string, deadletter.ReplayAs, error) {
 	wanted, err := json.Marshal(as)
 	if err != nil {
-		return "", pipeline.ReplayAs{}, pipeline.Wrap(pipeline.KindData, err, "begin a replay")
+		return "", deadletter.ReplayAs{}, pipeline.Wrap(pipeline.KindData, err, "begin a replay")
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
@@ -29,14 +30,14 @@ func (s *Store) BeginReplay(
 		where id = $1 and resolved_at is null
 		returning replay_order_id::text, replay_as::text`, id, orderID, string(wanted)).Scan(&storedID, &stored)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", pipeline.ReplayAs{}, s.whyUnresolvable(ctx, id)
+		return "", deadletter.ReplayAs{}, s.whyUnresolvable(ctx, id)
 	}
 	if err != nil {
-		return "", pipeline.ReplayAs{}, wrap(err, "begin a replay")
+		return "", deadletter.ReplayAs{}, wrap(err, "begin a replay")
 	}
-	var storedAs pipeline.ReplayAs
+	var storedAs deadletter.ReplayAs
 	if err := json.Unmarshal([]byte(stored), &storedAs); err != nil {
-		return "", pipeline.ReplayAs{}, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its replay can't be read")
+		return "", deadletter.ReplayAs{}, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its replay can't be read")
 	}
 	return storedID, storedAs, nil
 }
@@ -52,7 +53,7 @@ func (s *Store) EndReplay(ctx context.Context, id int64) error {
 // ResolveLetter resolves a letter and writes the line of the audit log, in one statement. A letter whose replay has no
 // known outcome can't be discarded: its order may stand. Errors: KindNotFound, KindConflict, KindData (a text that
 // Postgres refuses).
-func (s *Store) ResolveLetter(ctx context.Context, id int64, how pipeline.LetterResolution) (time.Time, error) {
+func (s *Store) ResolveLetter(ctx context.Context, id int64, how deadletter.LetterResolution) (time.Time, error) {
 	detail, err := resolutionDetail(id, how)
 	if err != nil {
 		return time.Time{}, err
@@ -93,15 +94,15 @@ func (s *Store) whyUnresolvable(ctx context.Context, id int64) error {
 }
 
 // resolutionAction names what was done, for the audit log.
-func resolutionAction(r pipeline.Resolution) string {
-	if r == pipeline.LetterReplayed {
+func resolutionAction(r deadletter.Resolution) string {
+	if r == deadletter.Replayed {
 		return "replay"
 	}
 	return "discard"
 }
 
 // resolutionDetail is what was done, as JSON for the audit log.
-func resolutionDetail(id int64, how pipeline.LetterResolution) (string, error) {
+func resolutionDetail(id int64, how deadletter.LetterResolution) (string, error) {
 	detail, err := json.Marshal(struct {
 		Letter  int64             `json:"dead_letter"`
 		OrderID string            `json:"order_id,omitempty"`

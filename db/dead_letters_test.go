@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // letterPayload reads a payload back that letterFields wrote.
@@ -46,7 +47,7 @@ func letterPayload(f *fixture) map[string]string {
 }
 
 // bury writes a letter of an entry that could not be read.
-func (f *fixture) bury(letter pipeline.DeadLetter) {
+func (f *fixture) bury(letter deadletter.Message) {
 	f.Helper()
 	if err := f.store.BuryEvent(f.ctx(), letter, nil); err != nil {
 		f.Fatal(err)
@@ -56,7 +57,7 @@ func (f *fixture) bury(letter pipeline.DeadLetter) {
 // letter buries a small letter and returns its id.
 func (f *fixture) letter(entry int, saleID, reason string) int64 {
 	f.Helper()
-	f.bury(pipeline.DeadLetter{
+	f.bury(deadletter.Message{
 		EntryID: fmt.Sprintf("1700000000000-%d", entry), SaleID: saleID, OrderID: uuid.NewString(), Reason: reason,
 		Payload: map[string]any{"s": saleID, "q": "1"}, Error: "why", Deliveries: 2,
 	})
@@ -74,7 +75,7 @@ func TestDeadLetterKeepsEveryByte(t *testing.T) {
 		"plain": "text", "": "no name", "nul": "a\x00b", "bytes": allBytes.String(), "unicode": "Zoë 🔑 \u2028",
 		"json": `{"base64":"AA=="}`, "n\x00ul": "1", "\xff": "2", "base64:AA==": "3", "html": "<&>", "quote": `'"\`,
 	}
-	letter := pipeline.DeadLetter{
+	letter := deadletter.Message{
 		Partition: 63, EntryID: "1-1", SaleID: "drop\x00", OrderID: "x\xff", Payload: payload, Reason: "undecodable",
 		Error: "field s: \x00 " + strings.Repeat("é", 4000), Deliveries: 3,
 	}
@@ -107,7 +108,7 @@ func TestDeadLetterKeepsEveryByte(t *testing.T) {
 func TestDeadLetterLimits(t *testing.T) {
 	f := setup(t)
 	payload := map[string]any{"big": strings.Repeat("x", 1<<20)}
-	letter := pipeline.DeadLetter{EntryID: "1-1", Reason: "undecodable", Payload: payload}
+	letter := deadletter.Message{EntryID: "1-1", Reason: "undecodable", Payload: payload}
 	f.bury(letter)
 	if got := one[int64](f, `select (payload #>> '{big,bytes}')::bigint from dead_letters`); got != 1<<20 {
 		t.Errorf("length noted: got %d, want %d", got, 1<<20)
@@ -128,21 +129,21 @@ func TestLettersAreListed(t *testing.T) {
 	} {
 		ids = append(ids, f.letter(i, of.sale, of.reason))
 	}
-	discard := pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "test"}
+	discard := deadletter.LetterResolution{Resolution: deadletter.Discarded, Actor: "test"}
 	if _, err := f.store.ResolveLetter(f.ctx(), ids[2], discard); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		filter pipeline.LettersFilter
+		filter deadletter.Filter
 		want   []int64
 	}{
-		"unresolved": {pipeline.LettersFilter{}, []int64{ids[0], ids[1], ids[3], ids[4]}},
-		"all":        {pipeline.LettersFilter{All: true}, ids},
-		"a page":     {pipeline.LettersFilter{After: ids[0], Limit: 2}, []int64{ids[1], ids[3]}},
-		"of a sale":  {pipeline.LettersFilter{SaleID: "drop-1"}, []int64{ids[0], ids[4]}},
-		"by reason":  {pipeline.LettersFilter{Reason: "refused", All: true}, []int64{ids[1], ids[2], ids[4]}},
-		"both":       {pipeline.LettersFilter{SaleID: "drop-1", Reason: "undecodable"}, ids[:1]},
-		"of no one":  {pipeline.LettersFilter{SaleID: "no\x00body\xff"}, nil},
+		"unresolved": {deadletter.Filter{}, []int64{ids[0], ids[1], ids[3], ids[4]}},
+		"all":        {deadletter.Filter{All: true}, ids},
+		"a page":     {deadletter.Filter{After: ids[0], Limit: 2}, []int64{ids[1], ids[3]}},
+		"of a sale":  {deadletter.Filter{SaleID: "drop-1"}, []int64{ids[0], ids[4]}},
+		"by reason":  {deadletter.Filter{Reason: "refused", All: true}, []int64{ids[1], ids[2], ids[4]}},
+		"both":       {deadletter.Filter{SaleID: "drop-1", Reason: "undecodable"}, ids[:1]},
+		"of no one":  {deadletter.Filter{SaleID: "no\x00body\xff"}, nil},
 	} {
 		letters, err := f.store.Letters(f.ctx(), test.filter)
 		if err != nil {
@@ -161,7 +162,7 @@ func TestLettersAreListed(t *testing.T) {
 
 func TestLetterIsShownWhole(t *testing.T) {
 	f := setup(t)
-	letter := pipeline.DeadLetter{
+	letter := deadletter.Message{
 		Partition: 3, EntryID: "1-1", SaleID: "drop-1", OrderID: "x", Reason: "undecodable", Error: "field k", Deliveries: 7,
 		Payload: map[string]any{"s": "drop-1", "k": "\xff"},
 	}
@@ -170,7 +171,7 @@ func TestLetterIsShownWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := pipeline.Letter{ID: 1, CreatedAt: got.CreatedAt, DeadLetter: letter}
+	want := deadletter.Letter{ID: 1, CreatedAt: got.CreatedAt, Message: letter}
 	want.Payload = map[string]any{"s": "drop-1", "k": map[string]any{"base64": "/w=="}}
 	if !reflect.DeepEqual(got, want) || got.CreatedAt.IsZero() {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -186,7 +187,7 @@ func TestReplayIsBegunOnce(t *testing.T) {
 	id := f.letter(1, "drop-1", "refused")
 	begin := func(orderID string, quantity int) (string, int) {
 		t.Helper()
-		stored, as, err := f.store.BeginReplay(f.ctx(), id, orderID, pipeline.ReplayAs{SaleID: "drop-1", UserID: "ann", Quantity: quantity})
+		stored, as, err := f.store.BeginReplay(f.ctx(), id, orderID, deadletter.ReplayAs{SaleID: "drop-1", UserID: "ann", Quantity: quantity})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,7 @@ func TestReplayIsBegunOnce(t *testing.T) {
 			t.Errorf("try %d: got %s of %d, want %s of 1", try, orderID, q, first)
 		}
 	}
-	discard := pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "test"}
+	discard := deadletter.LetterResolution{Resolution: deadletter.Discarded, Actor: "test"}
 	_, err := f.store.ResolveLetter(f.ctx(), id, discard)
 	wantKind(t, err, pipeline.KindConflict) // the order may stand
 	if err := f.store.EndReplay(f.ctx(), id); err != nil {
@@ -215,14 +216,14 @@ func TestResolveOnce(t *testing.T) {
 	f := setup(t)
 	replayed, discarded, bad := f.letter(1, "drop-1", "refused"), f.letter(2, "", "undecodable"), f.letter(3, "", "undecodable")
 	orderID := uuid.NewString()
-	resolve := func(id int64, how pipeline.LetterResolution) error {
+	resolve := func(id int64, how deadletter.LetterResolution) error {
 		_, err := f.store.ResolveLetter(f.ctx(), id, how)
 		return err
 	}
-	replay := pipeline.LetterResolution{
-		Resolution: pipeline.LetterReplayed, Actor: "ann", SaleID: "drop-1", OrderID: orderID, Repairs: map[string]string{"q": "1"},
+	replay := deadletter.LetterResolution{
+		Resolution: deadletter.Replayed, Actor: "ann", SaleID: "drop-1", OrderID: orderID, Repairs: map[string]string{"q": "1"},
 	}
-	discard := pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "bob", Note: "not <ours>"}
+	discard := deadletter.LetterResolution{Resolution: deadletter.Discarded, Actor: "bob", Note: "not <ours>"}
 	if err := resolve(replayed, replay); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +249,7 @@ bob discard null {"note": "not <ours>", "dead_letter": %d}`, orderID, replayed, 
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	letter, err := f.store.Letter(f.ctx(), replayed)
-	if err != nil || letter.Resolution != pipeline.LetterReplayed || letter.ReplayID != orderID || letter.ResolvedAt.IsZero() {
+	if err != nil || letter.Resolution != deadletter.Replayed || letter.ReplayID != orderID || letter.ResolvedAt.IsZero() {
 		t.Errorf("got %+v, %v, want it replayed", letter, err)
 	}
 }

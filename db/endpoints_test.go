@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 	}
 	advance := func(c *webhook.Claim, p webhook.Progress, want bool) {
 		t.Helper()
-		if kept, err := f.store.Advance(f.ctx(), c, p); err != nil || kept != want {
+		if kept, err := f.store.AdvanceEndpoint(f.ctx(), c, p); err != nil || kept != want {
 			t.Errorf("advance to %d: got %t, %v, want %t", p.Cursor, kept, err, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestClaims(t *testing.T) {
 	}
 	advance(&first[0], webhook.Progress{Cursor: 5, Delivered: true, Lease: time.Hour}, false)
 	gone := webhook.Failure{Error: "x", Gone: true, Attempts: 1}
-	if reason, err := f.store.Fail(f.ctx(), &first[0], webhook.Progress{Cursor: 5}, gone); err != nil || reason != "" {
+	if reason, err := f.store.FailEndpoint(f.ctx(), &first[0], webhook.Progress{Cursor: 5}, gone); err != nil || reason != "" {
 		t.Errorf("a lost claim failed: %q, %v", reason, err)
 	}
 	advance(&second[0], webhook.Progress{Cursor: 1, Delivered: true, Lease: time.Hour}, true) // never back

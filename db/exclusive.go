@@ -11,7 +11,7 @@ import (
 // writes must be safe against a process that took over.
 //
 // The advisory lock belongs to a transaction, not to the session, so that it works behind a pooler.
-func (s *Store) Exclusively(ctx context.Context, name string, do func(context.Context) error) (ran bool, err error) {
+func (s *Store) RunExclusively(ctx context.Context, name string, do func(context.Context) error) (ran bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The transaction idles while do works.
 		const lock = `select set_config('idle_in_transaction_session_timeout', '0', true) is not null

@@ -128,7 +128,7 @@ func TestOneRunsAtATime(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
 	go func() {
-		ran, err := f.store.Exclusively(f.ctx(), "a", func(context.Context) error {
+		ran, err := f.store.RunExclusively(f.ctx(), "a", func(context.Context) error {
 			close(entered)
 			<-leave
 			return nil
@@ -140,10 +140,10 @@ func TestOneRunsAtATime(t *testing.T) {
 	}()
 	<-entered
 	never := func(context.Context) error { t.Error("two at once"); return nil }
-	if ran, err := f.store.Exclusively(f.ctx(), "a", never); ran || err != nil {
+	if ran, err := f.store.RunExclusively(f.ctx(), "a", never); ran || err != nil {
 		t.Errorf("a second one: got %t, %v", ran, err)
 	}
-	if ran, err := f.store.Exclusively(f.ctx(), "b", func(context.Context) error { return nil }); !ran || err != nil {
+	if ran, err := f.store.RunExclusively(f.ctx(), "b", func(context.Context) error { return nil }); !ran || err != nil {
 		t.Errorf("another name: got %t, %v", ran, err)
 	}
 	close(leave)
@@ -151,7 +151,7 @@ func TestOneRunsAtATime(t *testing.T) {
 		t.Error(err)
 	}
 	failure := errors.New("failed")
-	if ran, err := f.store.Exclusively(f.ctx(), "a", func(context.Context) error { return failure }); !ran || !errors.Is(err, failure) {
+	if ran, err := f.store.RunExclusively(f.ctx(), "a", func(context.Context) error { return failure }); !ran || !errors.Is(err, failure) {
 		t.Errorf("after it: got %t, %v, want it to run, and its own error", ran, err)
 	}
 }

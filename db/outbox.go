@@ -78,7 +78,7 @@ returning disabled_at is null`
 
 // Advance records what was delivered, and prolongs the claim or ends it. It returns false when the claim is lost, and
 // when the endpoint was disabled or removed.
-func (s *Store) Advance(ctx context.Context, c *webhook.Claim, p webhook.Progress) (bool, error) {
+func (s *Store) AdvanceEndpoint(ctx context.Context, c *webhook.Claim, p webhook.Progress) (bool, error) {
 	kept, err := queryAll(ctx, s, "record deliveries", pgx.RowTo[bool], advanceQuery,
 		c.ID, c.Lease, p.Cursor, p.Delivered, p.Lease)
 	return len(kept) == 1 && kept[0], err
@@ -111,7 +111,7 @@ returning j.reason`
 
 // Fail records what was delivered and then a failure, and ends the claim. It returns why the endpoint is disabled now,
 // if this call disabled it. Nothing happens when the claim is lost.
-func (s *Store) Fail(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
+func (s *Store) FailEndpoint(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
 	reasons, err := queryAll(ctx, s, "record a failed delivery", pgx.RowTo[string], failQuery,
 		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Backoff, webhook.FailingLimit)
 	if err != nil || len(reasons) == 0 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 	"sluice/webhook"
 )
 
@@ -77,7 +77,7 @@ func TestEveryChangeIsAnEvent(t *testing.T) {
 	f.exec(`update orders set status = 'refund_due' where id = $1`, batch[2].OrderID)
 	poison := event("drop", "eve", 1, 99)
 	for range 2 {
-		letter := pipeline.DeadLetter{EntryID: "1-1", Reason: pipeline.LetterUndecodable}
+		letter := deadletter.Message{EntryID: "1-1", Reason: deadletter.Undecodable}
 		if err := f.store.BuryEvent(f.ctx(), letter, &poison); err != nil {
 			t.Fatal(err)
 		}

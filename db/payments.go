@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 const (
@@ -58,14 +59,14 @@ select ` + paymentColumns + ` from inserted`
 // counts once. Where the order has no row, or sale is nil, absent decides; if absent has no Outcome, nothing is
 // recorded. Errors: KindUnavailable; KindData for values that Postgres refuses.
 func (s *Store) RecordPayment(
-	ctx context.Context, payment pipeline.Payment, sale *pipeline.Sale, absent pipeline.PaymentDecision,
-) (pipeline.PaymentRecord, error) {
+	ctx context.Context, payment payments.Payment, sale *pipeline.Sale, absent payments.Decision,
+) (payments.Record, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	var record pipeline.PaymentRecord
+	var record payments.Record
 	var err error
 	for range paymentRounds {
-		record, err = retryCollisions(ctx, func() (record pipeline.PaymentRecord, err error) {
+		record, err = retryCollisions(ctx, func() (record payments.Record, err error) {
 			err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 				t := paymentTx{tx: tx, sale: sale, absent: absent}
 				record, err = t.record(ctx, payment)
@@ -83,12 +84,12 @@ func (s *Store) RecordPayment(
 // paymentTx is the transaction that decides one payment.
 type paymentTx struct {
 	tx     pgx.Tx
-	sale   *pipeline.Sale           // nil where there is no such sale
-	absent pipeline.PaymentDecision // where the order has no row
+	sale   *pipeline.Sale    // nil where there is no such sale
+	absent payments.Decision // where the order has no row
 }
 
-func (d *paymentTx) record(ctx context.Context, p pipeline.Payment) (pipeline.PaymentRecord, error) {
-	var record pipeline.PaymentRecord
+func (d *paymentTx) record(ctx context.Context, p payments.Payment) (payments.Record, error) {
+	var record payments.Record
 	if _, err := d.tx.Exec(ctx, paymentLockQuery, p.PaymentID); err != nil {
 		return record, err
 	}
@@ -119,7 +120,7 @@ func (d *paymentTx) record(ctx context.Context, p pipeline.Payment) (pipeline.Pa
 }
 
 // known returns what is recorded of the same message, and of the same money; nil where nothing is.
-func (d *paymentTx) known(ctx context.Context, p *pipeline.Payment) (message, money *pipeline.Payment, err error) {
+func (d *paymentTx) known(ctx context.Context, p *payments.Payment) (message, money *payments.Payment, err error) {
 	rows, err := d.tx.Query(ctx, knownPaymentQuery, optionalText(p.WebhookID), p.PaymentID)
 	if err != nil {
 		return nil, nil, err
@@ -136,19 +137,19 @@ func (d *paymentTx) known(ctx context.Context, p *pipeline.Payment) (message, mo
 }
 
 // againstKnown decides a payment whose money is known: it is a repetition, or a contradiction.
-func againstKnown(p, known *pipeline.Payment) pipeline.PaymentDecision {
+func againstKnown(p, known *payments.Payment) payments.Decision {
 	sameAmount := p.Amount == known.Amount && p.Currency == known.Currency || p.Amount == 0 || known.Amount == 0
 	if p.SaleID != known.SaleID || p.OrderID != known.OrderID || !sameAmount {
-		return pipeline.Refusal(pipeline.ReasonPaymentReused,
+		return payments.Refusal(payments.ReasonPaymentReused,
 			"payment %s was reported before, with another order or amount", p.PaymentID)
 	}
-	return pipeline.PaymentDecision{Outcome: pipeline.PaymentRepeated}
+	return payments.Decision{Outcome: payments.Repeated}
 }
 
 // payOrder decides a payment by its order, whose row it locks, and changes the order accordingly.
 func (d *paymentTx) payOrder(
-	ctx context.Context, p *pipeline.Payment, record *pipeline.PaymentRecord,
-) (pipeline.PaymentDecision, error) {
+	ctx context.Context, p *payments.Payment, record *payments.Record,
+) (payments.Decision, error) {
 	rows, err := d.tx.Query(ctx, payableQuery, p.SaleID, p.OrderID)
 	if err != nil {
 		return d.absent, err
@@ -156,7 +157,7 @@ func (d *paymentTx) payOrder(
 	record.Order, err = pgx.CollectExactlyOneRow(rows, scanOrder)
 	if errors.Is(err, pgx.ErrNoRows) {
 		record.Order = pipeline.Order{}
-		if d.absent.Outcome == pipeline.PaymentWaiting {
+		if d.absent.Outcome == payments.Waiting {
 			p.OrderStatus = pipeline.StatusQueued
 		}
 		return d.absent, nil
@@ -177,15 +178,15 @@ func (d *paymentTx) payOrder(
 		}
 		record.Changed = true
 	}
-	if decision.Reason != pipeline.ReasonForeignOrder { // the status of another buyer's order is not shown
+	if decision.Reason != payments.ReasonForeignOrder { // the status of another buyer's order is not shown
 		p.OrderStatus = record.Order.Status
 	}
 	return decision, nil
 }
 
 func (d *paymentTx) insertPayment(
-	ctx context.Context, p *pipeline.Payment, decision pipeline.PaymentDecision,
-) (pipeline.Payment, error) {
+	ctx context.Context, p *payments.Payment, decision payments.Decision,
+) (payments.Payment, error) {
 	detail, err := json.Marshal(map[string]any{
 		"order_id": p.OrderID, "payment_id": p.PaymentID, "amount": p.Amount, "currency": p.Currency,
 		"outcome": decision.Outcome, "reason": decision.Reason, "order_status": p.OrderStatus,
@@ -195,15 +196,15 @@ func (d *paymentTx) insertPayment(
 	}
 	rows, err := d.tx.Query(ctx, insertPaymentQuery, p.WebhookID, p.PaymentID, p.SaleID, p.OrderID, p.UserID, p.Amount,
 		p.Currency, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus, p.Actor, string(detail),
-		p.Actor != pipeline.WebhookActor)
+		p.Actor != payments.WebhookActor)
 	if err != nil {
 		return *p, err
 	}
 	return pgx.CollectExactlyOneRow(rows, scanPayment)
 }
 
-func scanPayment(row pgx.CollectableRow) (pipeline.Payment, error) {
-	var p pipeline.Payment
+func scanPayment(row pgx.CollectableRow) (payments.Payment, error) {
+	var p payments.Payment
 	var decided *time.Time
 	err := row.Scan(&p.ID, &p.WebhookID, &p.PaymentID, &p.SaleID, &p.OrderID, &p.UserID, &p.Amount, &p.Currency,
 		&p.Outcome, &p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided)
@@ -226,9 +227,9 @@ order by id limit $4`
 )
 
 // Payments returns payments in the order in which they were recorded, the newest last.
-func (s *Store) Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error) {
-	if filter.Limit <= 0 || filter.Limit > pipeline.MaxPayments {
-		filter.Limit = pipeline.MaxPayments
+func (s *Store) Payments(ctx context.Context, filter payments.Filter) ([]payments.Payment, error) {
+	if filter.Limit <= 0 || filter.Limit > payments.MaxPayments {
+		filter.Limit = payments.MaxPayments
 	}
 	query, args := paymentsQuery, []any{filter.After, filter.SaleID, string(filter.Outcome), filter.Limit}
 	if filter.OrderID != "" {

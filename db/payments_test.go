@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // priced is a sale whose units cost 19.99 EUR each.
@@ -19,19 +20,19 @@ func (f *fixture) priced(id string, total int64) *pipeline.Sale {
 }
 
 // payment pays an order's price, as a webhook reports it.
-func payment(e pipeline.Event, n int) pipeline.Payment {
-	return pipeline.Payment{
+func payment(e pipeline.Event, n int) payments.Payment {
+	return payments.Payment{
 		WebhookID: fmt.Sprintf("msg_%s_%d", e.OrderID, n), PaymentID: fmt.Sprintf("pay_%s_%d", e.OrderID, n), SaleID: e.SaleID,
-		OrderID: e.OrderID, Amount: 1999 * int64(e.Quantity), Currency: "EUR", Actor: pipeline.WebhookActor,
+		OrderID: e.OrderID, Amount: 1999 * int64(e.Quantity), Currency: "EUR", Actor: payments.WebhookActor,
 	}
 }
 
 var (
-	unknown = pipeline.Refusal(pipeline.ReasonUnknownOrder, "no such order")
-	later   = pipeline.PaymentDecision{Outcome: pipeline.PaymentWaiting}
+	unknown = payments.Refusal(payments.ReasonUnknownOrder, "no such order")
+	later   = payments.Decision{Outcome: payments.Waiting}
 )
 
-func (f *fixture) pay(p pipeline.Payment, sale *pipeline.Sale, absent pipeline.PaymentDecision) pipeline.PaymentRecord {
+func (f *fixture) pay(p payments.Payment, sale *pipeline.Sale, absent payments.Decision) payments.Record {
 	f.Helper()
 	record, err := f.store.RecordPayment(f.ctx(), p, sale, absent)
 	if err != nil {
@@ -41,7 +42,7 @@ func (f *fixture) pay(p pipeline.Payment, sale *pipeline.Sale, absent pipeline.P
 }
 
 func (f *fixture) wantPayment(
-	got pipeline.PaymentRecord, outcome pipeline.PaymentOutcome, reason pipeline.PaymentReason, status pipeline.OrderStatus,
+	got payments.Record, outcome payments.Outcome, reason payments.Reason, status pipeline.OrderStatus,
 ) {
 	f.Helper()
 	if p := got.Payment; p.Outcome != outcome || p.Reason != reason || p.OrderStatus != status {
@@ -62,16 +63,16 @@ func TestPaymentOfEveryStatus(t *testing.T) {
 	free := f.freeSale("free", 100)
 	for i, test := range []struct {
 		from    pipeline.OrderStatus
-		outcome pipeline.PaymentOutcome
-		reason  pipeline.PaymentReason
+		outcome payments.Outcome
+		reason  payments.Reason
 		to      pipeline.OrderStatus
 	}{
-		{pipeline.StatusAwaitingPayment, pipeline.PaymentPaid, "", pipeline.StatusPaid},
-		{pipeline.StatusPaid, pipeline.PaymentRefundDue, pipeline.ReasonAlreadyPaid, pipeline.StatusPaid},
-		{pipeline.StatusCancelled, pipeline.PaymentRefundDue, pipeline.ReasonOrderEnded, pipeline.StatusRefundDue},
-		{pipeline.StatusExpired, pipeline.PaymentRefundDue, pipeline.ReasonOrderEnded, pipeline.StatusRefundDue},
-		{pipeline.StatusRejected, pipeline.PaymentRefundDue, pipeline.ReasonOrderEnded, pipeline.StatusRefundDue},
-		{pipeline.StatusRefundDue, pipeline.PaymentRefundDue, pipeline.ReasonNothingDue, pipeline.StatusRefundDue},
+		{pipeline.StatusAwaitingPayment, payments.Paid, "", pipeline.StatusPaid},
+		{pipeline.StatusPaid, payments.RefundDue, payments.ReasonAlreadyPaid, pipeline.StatusPaid},
+		{pipeline.StatusCancelled, payments.RefundDue, payments.ReasonOrderEnded, pipeline.StatusRefundDue},
+		{pipeline.StatusExpired, payments.RefundDue, payments.ReasonOrderEnded, pipeline.StatusRefundDue},
+		{pipeline.StatusRejected, payments.RefundDue, payments.ReasonOrderEnded, pipeline.StatusRefundDue},
+		{pipeline.StatusRefundDue, payments.RefundDue, payments.ReasonNothingDue, pipeline.StatusRefundDue},
 	} {
 		order := event("drop", fmt.Sprint("buyer-", i), 2, int64(i+1))
 		f.persist(order)
@@ -99,7 +100,7 @@ func TestPaymentOfEveryStatus(t *testing.T) {
 	}
 	order := event("free", "ann", 1, 1)
 	f.persist(order)
-	f.wantPayment(f.pay(payment(order, 1), free, unknown), pipeline.PaymentRefundDue, pipeline.ReasonNoPaymentDue, pipeline.StatusConfirmed)
+	f.wantPayment(f.pay(payment(order, 1), free, unknown), payments.RefundDue, payments.ReasonNoPaymentDue, pipeline.StatusConfirmed)
 }
 
 // payments is the whole table.
@@ -117,22 +118,22 @@ func TestPaymentsThatFitNothing(t *testing.T) {
 	before := f.state()
 	for i, test := range []struct {
 		name   string
-		change func(*pipeline.Payment) *pipeline.Sale
-		reason pipeline.PaymentReason
+		change func(*payments.Payment) *pipeline.Sale
+		reason payments.Reason
 		status pipeline.OrderStatus
 	}{
-		{"too little", func(p *pipeline.Payment) *pipeline.Sale { p.Amount--; return sale }, pipeline.ReasonAmountMismatch, "awaiting_payment"},
-		{"the price of one unit", func(p *pipeline.Payment) *pipeline.Sale { p.Amount = 1999; return sale }, pipeline.ReasonAmountMismatch, "awaiting_payment"},
-		{"another currency", func(p *pipeline.Payment) *pipeline.Sale { p.Currency = "USD"; return sale }, pipeline.ReasonAmountMismatch, "awaiting_payment"},
-		{"another buyer", func(p *pipeline.Payment) *pipeline.Sale { p.UserID = "bob"; return sale }, pipeline.ReasonForeignOrder, ""},
-		{"another sale", func(p *pipeline.Payment) *pipeline.Sale { p.SaleID = "other"; return other }, pipeline.ReasonUnknownOrder, ""},
-		{"no such order", func(p *pipeline.Payment) *pipeline.Sale { p.OrderID = uuid.NewString(); return sale }, pipeline.ReasonUnknownOrder, ""},
-		{"no sale", func(*pipeline.Payment) *pipeline.Sale { return nil }, pipeline.ReasonUnknownOrder, ""},
+		{"too little", func(p *payments.Payment) *pipeline.Sale { p.Amount--; return sale }, payments.ReasonAmountMismatch, "awaiting_payment"},
+		{"the price of one unit", func(p *payments.Payment) *pipeline.Sale { p.Amount = 1999; return sale }, payments.ReasonAmountMismatch, "awaiting_payment"},
+		{"another currency", func(p *payments.Payment) *pipeline.Sale { p.Currency = "USD"; return sale }, payments.ReasonAmountMismatch, "awaiting_payment"},
+		{"another buyer", func(p *payments.Payment) *pipeline.Sale { p.UserID = "bob"; return sale }, payments.ReasonForeignOrder, ""},
+		{"another sale", func(p *payments.Payment) *pipeline.Sale { p.SaleID = "other"; return other }, payments.ReasonUnknownOrder, ""},
+		{"no such order", func(p *payments.Payment) *pipeline.Sale { p.OrderID = uuid.NewString(); return sale }, payments.ReasonUnknownOrder, ""},
+		{"no sale", func(*payments.Payment) *pipeline.Sale { return nil }, payments.ReasonUnknownOrder, ""},
 	} {
 		p := payment(order, i)
 		of := test.change(&p)
 		got := f.pay(p, of, unknown)
-		f.wantPayment(got, pipeline.PaymentRefused, test.reason, test.status)
+		f.wantPayment(got, payments.Refused, test.reason, test.status)
 		if got.Changed || got.Payment.Detail == "" || got.Payment.DecidedAt.IsZero() || got.Payment.Amount != p.Amount {
 			t.Errorf("%s: got %+v", test.name, got)
 		}
@@ -143,19 +144,19 @@ func TestPaymentsThatFitNothing(t *testing.T) {
 	// Money that was refused may still find its order; money that has found it belongs to it.
 	right := payment(order, 0)
 	right.WebhookID = "msg_right"
-	f.wantPayment(f.pay(right, sale, unknown), pipeline.PaymentPaid, "", "paid")
+	f.wantPayment(f.pay(right, sale, unknown), payments.Paid, "", "paid")
 	right.WebhookID = "msg_again"
-	f.wantPayment(f.pay(right, sale, unknown), pipeline.PaymentRepeated, "", "paid")
-	for i, change := range []func(*pipeline.Payment){
-		func(p *pipeline.Payment) { p.Amount++ },
-		func(p *pipeline.Payment) { p.OrderID = uuid.NewString() },
-		func(p *pipeline.Payment) { p.SaleID = "other" },
+	f.wantPayment(f.pay(right, sale, unknown), payments.Repeated, "", "paid")
+	for i, change := range []func(*payments.Payment){
+		func(p *payments.Payment) { p.Amount++ },
+		func(p *payments.Payment) { p.OrderID = uuid.NewString() },
+		func(p *payments.Payment) { p.SaleID = "other" },
 	} {
 		wrong := right
 		wrong.WebhookID = fmt.Sprint("msg_wrong_", i)
 		change(&wrong)
 		got := f.pay(wrong, sale, unknown)
-		if got.Payment.Outcome != pipeline.PaymentRefused || got.Payment.Reason != pipeline.ReasonPaymentReused {
+		if got.Payment.Outcome != payments.Refused || got.Payment.Reason != payments.ReasonPaymentReused {
 			t.Errorf("the same money for something else: got %+v", got.Payment)
 		}
 	}
@@ -169,16 +170,16 @@ func TestOperatorsPaymentsAreLogged(t *testing.T) {
 	f.persist(order)
 	p := payment(order, 1)
 	p.WebhookID, p.Actor, p.Amount, p.Currency = "", "cli:ann", 0, ""
-	f.wantPayment(f.pay(p, sale, unknown), pipeline.PaymentPaid, "", "paid")
-	f.wantPayment(f.pay(p, sale, unknown), pipeline.PaymentRepeated, "", "paid")
+	f.wantPayment(f.pay(p, sale, unknown), payments.Paid, "", "paid")
+	f.wantPayment(f.pay(p, sale, unknown), payments.Repeated, "", "paid")
 	got := one[string](f, `select string_agg(actor || ' ' || action || ' ' || sale_id || ' ' || (detail ->> 'outcome') || ' ' || (detail ->> 'order_id'), ', ' order by id) from audit_log`)
 	if want := strings.ReplaceAll("cli:ann pay drop paid X, cli:ann pay drop repeated X", "X", order.OrderID); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, err := f.store.Payments(f.ctx(), pipeline.PaymentsFilter{OrderID: order.OrderID, Outcome: pipeline.PaymentPaid}); err != nil || len(got) != 1 || got[0].PaymentID != p.PaymentID {
+	if got, err := f.store.Payments(f.ctx(), payments.Filter{OrderID: order.OrderID, Outcome: payments.Paid}); err != nil || len(got) != 1 || got[0].PaymentID != p.PaymentID {
 		t.Errorf("listed: got %+v, %v", got, err)
 	}
-	for _, filter := range []pipeline.PaymentsFilter{{SaleID: "other"}, {SaleID: "\x00"}, {OrderID: "x"}, {After: 1 << 40}, {Outcome: "lost"}} {
+	for _, filter := range []payments.Filter{{SaleID: "other"}, {SaleID: "\x00"}, {OrderID: "x"}, {After: 1 << 40}, {Outcome: "lost"}} {
 		if got, err := f.store.Payments(f.ctx(), filter); err != nil || len(got) != 0 {
 			t.Errorf("%+v: got %+v, %v", filter, got, err)
 		}

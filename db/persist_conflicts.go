@@ -76,7 +76,7 @@ func (c *conflicts) outcome(a *accept) pipeline.PersistOutcome {
 	case c.ownSequence != nil && (c.ownLive || a.same(pipeline.Partition(*c.ownPartition), *c.ownSequence)):
 		return pipeline.PersistRedelivered
 	case c.ownSequence != nil:
-		return pipeline.PersistReadmitted
+		return pipeline.PersistResubmitted
 	case !c.saleKnown:
 		return pipeline.PersistUnknownSale
 	case c.buyerLive:

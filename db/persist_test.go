@@ -11,12 +11,13 @@ import (
 
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 const (
 	inserted       = pipeline.PersistInserted
 	redelivered    = pipeline.PersistRedelivered
-	readmitted     = pipeline.PersistReadmitted
+	readmitted     = pipeline.PersistResubmitted
 	buyerConflict  = pipeline.PersistBuyerConflict
 	numberConflict = pipeline.PersistNumberConflict
 	unknownSale    = pipeline.PersistUnknownSale
@@ -296,7 +297,7 @@ func TestPersistInEveryProtocol(t *testing.T) {
 			if err != nil || ledger.LiveUnits != 4 || len(ledger.Known) != 1 {
 				t.Errorf("ledger: got %+v, %v", ledger, err)
 			}
-			letter := pipeline.DeadLetter{EntryID: "1-1", Reason: "undecodable", Payload: map[string]any{"a": "b"}}
+			letter := deadletter.Message{EntryID: "1-1", Reason: "undecodable", Payload: map[string]any{"a": "b"}}
 			if err := f.store.BuryEvent(f.ctx(), letter, nil); err != nil {
 				t.Errorf("dead letter: %v", err)
 			}

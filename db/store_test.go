@@ -12,6 +12,7 @@ import (
 	"sluice/db"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 func TestOpenRefusesWhatCannotWork(t *testing.T) {
@@ -126,12 +127,12 @@ func TestNobodyThere(t *testing.T) {
 	_, calls["order"] = store.Order(ctx, "drop", "0191d7c6-0000-7000-8000-000000000000")
 	_, calls["latest"] = store.LatestOrder(ctx, "drop", "u")
 	_, calls["ledger"] = store.Ledger(ctx, "drop", nil, nil, nil)
-	calls["bury"] = store.BuryEvent(ctx, pipeline.DeadLetter{Reason: "undecodable"}, nil)
-	_, calls["letters"] = store.Letters(ctx, pipeline.LettersFilter{})
+	calls["bury"] = store.BuryEvent(ctx, deadletter.Message{Reason: "undecodable"}, nil)
+	_, calls["letters"] = store.Letters(ctx, deadletter.Filter{})
 	_, calls["letter"] = store.Letter(ctx, 1)
-	_, _, calls["begin a replay"] = store.BeginReplay(ctx, 1, uuid.NewString(), pipeline.ReplayAs{})
+	_, _, calls["begin a replay"] = store.BeginReplay(ctx, 1, uuid.NewString(), deadletter.ReplayAs{})
 	calls["end a replay"] = store.EndReplay(ctx, 1)
-	_, calls["resolve"] = store.ResolveLetter(ctx, 1, pipeline.LetterResolution{Resolution: pipeline.LetterDiscarded, Actor: "me"})
+	_, calls["resolve"] = store.ResolveLetter(ctx, 1, deadletter.LetterResolution{Resolution: deadletter.Discarded, Actor: "me"})
 	_, calls["releases of an order"] = store.OrderReleases(ctx, "drop", uuid.NewString())
 	for name, err := range calls {
 		if got := pipeline.KindOf(err); got != pipeline.KindUnavailable {

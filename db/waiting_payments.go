@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // waitingPaymentsQuery relies on payments_waiting_idx, and on orders_pkey for each row.
@@ -17,9 +18,9 @@ where p.outcome = 'waiting' and p.id > $1
 order by p.id limit $2`
 
 // WaitingPayments returns up to limit payments that wait for their orders, oldest first, with ids greater than after.
-func (s *Store) WaitingPayments(ctx context.Context, after int64, limit int) ([]pipeline.WaitingPayment, error) {
-	return queryAll(ctx, s, "waiting payments", func(row pgx.CollectableRow) (pipeline.WaitingPayment, error) {
-		var w pipeline.WaitingPayment
+func (s *Store) WaitingPayments(ctx context.Context, after int64, limit int) ([]payments.WaitingPayment, error) {
+	return queryAll(ctx, s, "waiting payments", func(row pgx.CollectableRow) (payments.WaitingPayment, error) {
+		var w payments.WaitingPayment
 		err := row.Scan(&w.ID, &w.SaleID, &w.ReceivedAt, &w.Stored)
 		return w, err
 	}, waitingPaymentsQuery, after, limit)
@@ -39,12 +40,12 @@ returning ` + paymentColumns
 // DecideWaiting decides a payment that waits, by its order, or by absent where that still has no row; if absent has no
 // Outcome, it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left alone:
 // the record is empty then. Errors: KindUnavailable.
-func (s *Store) DecideWaiting(
-	ctx context.Context, id int64, sale *pipeline.Sale, absent pipeline.PaymentDecision,
-) (pipeline.PaymentRecord, error) {
+func (s *Store) DecideWaitingPayment(
+	ctx context.Context, id int64, sale *pipeline.Sale, absent payments.Decision,
+) (payments.Record, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	record, err := retryCollisions(ctx, func() (record pipeline.PaymentRecord, err error) {
+	record, err := retryCollisions(ctx, func() (record payments.Record, err error) {
 		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			d := paymentTx{tx: tx, sale: sale, absent: absent}
 			record, err = d.decideWaiting(ctx, id)
@@ -55,8 +56,8 @@ func (s *Store) DecideWaiting(
 	return record, wrap(err, "decide a payment")
 }
 
-func (d *paymentTx) decideWaiting(ctx context.Context, id int64) (pipeline.PaymentRecord, error) {
-	var record pipeline.PaymentRecord
+func (d *paymentTx) decideWaiting(ctx context.Context, id int64) (payments.Record, error) {
+	var record payments.Record
 	rows, err := d.tx.Query(ctx, waitingPaymentQuery, id)
 	if err != nil {
 		return record, err

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // A payment that waits is decided once, however many calls try, and is the same money until then.
@@ -13,17 +14,17 @@ func TestWaitingPayment(t *testing.T) {
 	sale := f.priced("drop", 100)
 	order, never := event("drop", "ann", 1, 1), event("drop", "bob", 1, 2)
 	first := f.pay(payment(order, 1), sale, later)
-	f.wantPayment(first, pipeline.PaymentWaiting, "", pipeline.StatusQueued)
-	f.wantPayment(f.pay(payment(order, 2), sale, later), pipeline.PaymentWaiting, "", pipeline.StatusQueued)
+	f.wantPayment(first, payments.Waiting, "", pipeline.StatusQueued)
+	f.wantPayment(f.pay(payment(order, 2), sale, later), payments.Waiting, "", pipeline.StatusQueued)
 	f.pay(payment(never, 1), sale, later)
 	again := payment(order, 1)
 	again.WebhookID = "msg_again"
-	f.wantPayment(f.pay(again, sale, later), pipeline.PaymentRepeated, "", pipeline.StatusQueued)
-	if nothing := f.pay(payment(event("drop", "cy", 1, 3), 1), sale, pipeline.PaymentDecision{}); nothing.Payment.Outcome != "" {
+	f.wantPayment(f.pay(again, sale, later), payments.Repeated, "", pipeline.StatusQueued)
+	if nothing := f.pay(payment(event("drop", "cy", 1, 3), 1), sale, payments.Decision{}); nothing.Payment.Outcome != "" {
 		t.Errorf("undecided: got %+v", nothing)
 	}
 
-	waiting := func() []pipeline.WaitingPayment {
+	waiting := func() []payments.WaitingPayment {
 		t.Helper()
 		list, err := f.store.WaitingPayments(f.ctx(), 0, 10)
 		if err != nil {
@@ -31,9 +32,9 @@ func TestWaitingPayment(t *testing.T) {
 		}
 		return list
 	}
-	decide := func(id int64, absent pipeline.PaymentDecision) pipeline.PaymentRecord {
+	decide := func(id int64, absent payments.Decision) payments.Record {
 		t.Helper()
-		record, err := f.store.DecideWaiting(f.ctx(), id, sale, absent)
+		record, err := f.store.DecideWaitingPayment(f.ctx(), id, sale, absent)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,7 @@ func TestWaitingPayment(t *testing.T) {
 	if len(list) != 3 || list[0].Stored || list[0].SaleID != "drop" || list[0].ReceivedAt.IsZero() {
 		t.Fatalf("waiting: got %+v", list)
 	}
-	if got := decide(list[0].ID, pipeline.PaymentDecision{}); got.Payment.Outcome != "" || len(waiting()) != 3 {
+	if got := decide(list[0].ID, payments.Decision{}); got.Payment.Outcome != "" || len(waiting()) != 3 {
 		t.Errorf("too early: got %+v", got)
 	}
 	f.persist(order)
@@ -56,7 +57,7 @@ func TestWaitingPayment(t *testing.T) {
 	for range 4 {
 		for _, w := range list {
 			all.Go(func() {
-				record, err := f.store.DecideWaiting(t.Context(), w.ID, sale, unknown)
+				record, err := f.store.DecideWaitingPayment(t.Context(), w.ID, sale, unknown)
 				if err != nil {
 					t.Errorf("decide: %v", err)
 				}
@@ -77,7 +78,7 @@ func TestWaitingPayment(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	replayed := f.pay(payment(order, 1), sale, unknown)
-	if !replayed.Replayed || replayed.Payment.Outcome == pipeline.PaymentWaiting {
+	if !replayed.Replayed || replayed.Payment.Outcome == payments.Waiting {
 		t.Errorf("the webhook again: got %+v, want its outcome", replayed)
 	}
 }

@@ -29,7 +29,7 @@ select count(*) from fence`
 
 // NoteJoin records an entry of a waitlist; recording it again changes nothing. Errors: pipeline.ErrStaleGeneration,
 // KindData, KindUnavailable.
-func (s *Store) NoteJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.Stay) error {
+func (s *Store) RecordJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry) error {
 	const subject = "record a waitlist entry"
 	current, err := queryValue[int](ctx, s, subject, recordJoinQuery, waitlistArguments(generation, entry)...)
 	if err == nil && current == 0 {
@@ -58,8 +58,8 @@ select (select count(*) from fence), (select count(*) from recorded)`
 // NoteLeave records that a waitlist entry has ended, with the ticket that the leave took; recording it again changes
 // nothing but the ticket, to a higher one. It returns false where the order of the entry was made. Errors:
 // pipeline.ErrStaleGeneration, KindData, KindUnavailable.
-func (s *Store) NoteLeave(
-	ctx context.Context, generation pipeline.Generation, entry pipeline.Stay, ticket int64,
+func (s *Store) RecordLeave(
+	ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64,
 ) (bool, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (s *Store) NoteLeave(
 	return recorded > 0, wrap(err, "record a leave of the waitlist")
 }
 
-func waitlistArguments(generation pipeline.Generation, e pipeline.Stay) []any {
+func waitlistArguments(generation pipeline.Generation, e pipeline.WaitlistEntry) []any {
 	return []any{
 		generation, e.SaleID, e.OrderID, e.UserID, e.Number, e.Quantity, e.Partition, e.Ticket, e.KeyHash, e.PayloadHash,
 		e.JoinedAt,
@@ -86,7 +86,7 @@ const latestEntryQuery = `
 select ` + waitlistColumns + ` from waitlist where sale_id = $1 and user_id = $2 order by ticket desc limit 1`
 
 // LatestStay returns a buyer's latest entry in the waitlist of a sale, or a KindNotFound error.
-func (s *Store) LatestStay(ctx context.Context, saleID, userID string) (pipeline.Stay, error) {
+func (s *Store) LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error) {
 	entry, err := queryOne(ctx, s, "waitlist entry", scanWaitlistEntry, latestEntryQuery, saleID, userID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errNotWaiting
@@ -110,8 +110,8 @@ order by ticket`
 
 // Waiting calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the rows
 // arrive. The order of some may be on its way to Postgres. An error of the callback ends it and is returned as it is.
-func (s *Store) Waiting(
-	ctx context.Context, saleID string, p pipeline.Partition, each func(pipeline.Stay) error,
+func (s *Store) EachWaitlistEntry(
+	ctx context.Context, saleID string, p pipeline.Partition, each func(pipeline.WaitlistEntry) error,
 ) error {
 	return s.snapshot(ctx, "waitlist of sale "+saleID, func(ctx context.Context, tx pgx.Tx) error {
 		var row waitlistRow
@@ -121,7 +121,7 @@ func (s *Store) Waiting(
 
 // waitlistRow takes waitlistColumns.
 type waitlistRow struct {
-	entry pipeline.Stay
+	entry pipeline.WaitlistEntry
 	id    uuid.UUID
 	left  *time.Time
 }
@@ -134,12 +134,12 @@ func (r *waitlistRow) into() []any {
 	}
 }
 
-func (r *waitlistRow) read() pipeline.Stay {
+func (r *waitlistRow) read() pipeline.WaitlistEntry {
 	r.entry.OrderID, r.entry.JoinedAt, r.entry.LeftAt = r.id.String(), r.entry.JoinedAt.UTC(), timeOrZero(r.left)
 	return r.entry
 }
 
-func scanWaitlistEntry(row pgx.CollectableRow) (pipeline.Stay, error) {
+func scanWaitlistEntry(row pgx.CollectableRow) (pipeline.WaitlistEntry, error) {
 	var r waitlistRow
 	err := row.Scan(r.into()...)
 	return r.read(), err

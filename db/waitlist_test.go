@@ -12,24 +12,24 @@ import (
 	"sluice/pipeline"
 )
 
-func waitlistEntry(user string, ticket int64) pipeline.Stay {
-	return pipeline.Stay{
+func waitlistEntry(user string, ticket int64) pipeline.WaitlistEntry {
+	return pipeline.WaitlistEntry{
 		SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), UserID: user, Number: 1<<41 + lastNumber.Add(1), Quantity: 2,
 		Partition: 3, Ticket: ticket, KeyHash: "k", PayloadHash: "p", JoinedAt: time.UnixMilli(1793534400000 + ticket).UTC(),
 	}
 }
 
-func (f *fixture) joined(e pipeline.Stay) pipeline.Stay {
+func (f *fixture) joined(e pipeline.WaitlistEntry) pipeline.WaitlistEntry {
 	f.Helper()
-	if err := f.store.NoteJoin(f.ctx(), 1, e); err != nil {
+	if err := f.store.RecordJoin(f.ctx(), 1, e); err != nil {
 		f.Fatalf("record the join of %s: %v", e.UserID, err)
 	}
 	return e
 }
 
-func (f *fixture) left(e pipeline.Stay, ticket int64) bool {
+func (f *fixture) left(e pipeline.WaitlistEntry, ticket int64) bool {
 	f.Helper()
-	recorded, err := f.store.NoteLeave(f.ctx(), 1, e, ticket)
+	recorded, err := f.store.RecordLeave(f.ctx(), 1, e, ticket)
 	if err != nil {
 		f.Fatalf("record the leave of %s: %v", e.UserID, err)
 	}
@@ -37,11 +37,11 @@ func (f *fixture) left(e pipeline.Stay, ticket int64) bool {
 }
 
 // waitlist are the entries of those who wait, in the order of tickets.
-func (f *fixture) waitlist() []pipeline.Stay {
+func (f *fixture) waitlist() []pipeline.WaitlistEntry {
 	f.Helper()
-	var all []pipeline.Stay
-	add := func(e pipeline.Stay) error { all = append(all, e); return nil }
-	if err := f.store.Waiting(f.ctx(), "drop-1", 3, add); err != nil {
+	var all []pipeline.WaitlistEntry
+	add := func(e pipeline.WaitlistEntry) error { all = append(all, e); return nil }
+	if err := f.store.EachWaitlistEntry(f.ctx(), "drop-1", 3, add); err != nil {
 		f.Fatal(err)
 	}
 	return all
@@ -63,7 +63,7 @@ func (f *fixture) waitlistSale() {
 
 func (f *fixture) tickets() int64 {
 	f.Helper()
-	marks, err := f.store.Marks(f.ctx())
+	marks, err := f.store.Watermarks(f.ctx())
 	if err != nil || len(marks) != 1 {
 		f.Fatalf("marks: %+v, %v", marks, err)
 	}
@@ -81,19 +81,19 @@ func TestJoinsAreRecordedOnce(t *testing.T) {
 		f.joined(ann)
 		f.joined(bob)
 	}
-	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{bob, ann}) {
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.WaitlistEntry{bob, ann}) {
 		t.Errorf("waitlist: got %+v", got)
 	}
 	if got := f.tickets(); got != 4 {
 		t.Errorf("tickets: got %d, want 4", got)
 	}
-	if got, err := f.store.LatestStay(f.ctx(), "drop-1", "ann"); err != nil || got != ann {
+	if got, err := f.store.LatestWaitlistEntry(f.ctx(), "drop-1", "ann"); err != nil || got != ann {
 		t.Errorf("ann's entry: %+v, %v", got, err)
 	}
-	_, err := f.store.LatestStay(f.ctx(), "drop-1", "cy")
+	_, err := f.store.LatestWaitlistEntry(f.ctx(), "drop-1", "cy")
 	wantKind(t, err, pipeline.KindNotFound)
 	double := waitlistEntry("cy", 4)
-	wantKind(t, f.store.NoteJoin(f.ctx(), 1, double), pipeline.KindData)
+	wantKind(t, f.store.RecordJoin(f.ctx(), 1, double), pipeline.KindData)
 
 	for range 2 {
 		if !f.left(ann, 5) {
@@ -101,14 +101,14 @@ func TestJoinsAreRecordedOnce(t *testing.T) {
 		}
 	}
 	f.joined(ann) // a late answer of the api that let her join
-	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{bob}) {
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.WaitlistEntry{bob}) {
 		t.Errorf("waitlist after ann left: got %+v", got)
 	}
 	if got := f.tickets(); got != 5 {
 		t.Errorf("tickets: got %d, want that of the leave, 5", got)
 	}
 	again := f.joined(waitlistEntry("ann", 6))
-	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{bob, again}) {
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.WaitlistEntry{bob, again}) {
 		t.Errorf("waitlist: got %+v", got)
 	}
 }
@@ -125,7 +125,7 @@ func TestALeaveMayOvertakeItsJoin(t *testing.T) {
 	if got := f.waitlist(); len(got) != 0 {
 		t.Errorf("waitlist: got %+v", got)
 	}
-	if got, err := f.store.LatestStay(f.ctx(), "drop-1", "ann"); err != nil || got.LeftAt.IsZero() {
+	if got, err := f.store.LatestWaitlistEntry(f.ctx(), "drop-1", "ann"); err != nil || got.LeftAt.IsZero() {
 		t.Errorf("ann's entry: %+v, %v", got, err)
 	}
 }
@@ -142,18 +142,18 @@ func TestABuyerWithAnOrderDoesNotWait(t *testing.T) {
 	e := event("drop-1", "served", 1, 1)
 	e.OrderID = served.OrderID
 	f.persist(e, event("drop-1", "other", 1, 2))
-	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{latest}) {
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.WaitlistEntry{latest}) {
 		t.Errorf("waitlist: got %+v", got)
 	}
 	if f.left(served, 5) {
 		t.Error("a leave was recorded of an entry that became an order")
 	}
 	f.cancel(e)
-	if got := f.waitlist(); !slices.Equal(got, []pipeline.Stay{latest}) {
+	if got := f.waitlist(); !slices.Equal(got, []pipeline.WaitlistEntry{latest}) {
 		t.Errorf("waitlist after the order has ended: got %+v", got)
 	}
 	wrong := errors.New("enough")
-	if err := f.store.Waiting(f.ctx(), "drop-1", 3, func(pipeline.Stay) error { return wrong }); !errors.Is(err, wrong) {
+	if err := f.store.EachWaitlistEntry(f.ctx(), "drop-1", 3, func(pipeline.WaitlistEntry) error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("an error of the callback: got %v", err)
 	}
 }
@@ -167,10 +167,10 @@ func TestJoinsOfAnOldGenerationAreNotRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := one[string](f, `select string_agg(w::text, '') from waitlist w`)
-	if err := f.store.NoteJoin(f.ctx(), 1, waitlistEntry("bob", 2)); !errors.Is(err, pipeline.ErrStaleGeneration) {
+	if err := f.store.RecordJoin(f.ctx(), 1, waitlistEntry("bob", 2)); !errors.Is(err, pipeline.ErrStaleGeneration) {
 		t.Errorf("join: got %v", err)
 	}
-	if _, err := f.store.NoteLeave(f.ctx(), 1, ann, 3); !errors.Is(err, pipeline.ErrStaleGeneration) {
+	if _, err := f.store.RecordLeave(f.ctx(), 1, ann, 3); !errors.Is(err, pipeline.ErrStaleGeneration) {
 		t.Errorf("leave: got %v", err)
 	}
 	if after := one[string](f, `select string_agg(w::text, '') from waitlist w`); after != before {

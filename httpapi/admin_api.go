@@ -12,25 +12,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/deadletter"
+	"sluice/pipeline/payments"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 	"sluice/webhook"
 )
 
 // operatorStore is what the admin side reads in Postgres.
 type operatorStore interface {
-	pipeline.SaleSource
-	Letters(ctx context.Context, filter pipeline.LettersFilter) ([]pipeline.Letter, error)
-	Letter(ctx context.Context, id int64) (pipeline.Letter, error)
-	Payments(ctx context.Context, filter pipeline.PaymentsFilter) ([]pipeline.Payment, error)
+	sales.Source
+	Letters(ctx context.Context, filter deadletter.Filter) ([]deadletter.Letter, error)
+	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
+	Payments(ctx context.Context, filter payments.Filter) ([]payments.Payment, error)
 }
 
 // AdminDeps is what the admin side works with. The last three are optional.
 type AdminDeps struct {
 	Store     operatorStore // *db.Store; an interface because handlers know nothing of package db
-	Replayer  *pipeline.Replayer
-	Publisher *pipeline.Publisher
-	Stock     *pipeline.StockReader
-	Auditor   *pipeline.Auditor
-	Repairer  *pipeline.Repairer
+	Replayer  *deadletter.Replayer
+	Publisher *sales.Publisher
+	Stock     *sales.StockReader
+	Auditor   *audit.Auditor
+	Repairer  *recovery.Repairer
 	Endpoints *webhook.EndpointService
 	Log       *slog.Logger
 

@@ -8,7 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/internal/view"
-	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // listedLetters is the default of ?limit=.
@@ -19,9 +19,9 @@ func (a *admin) listLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := pipeline.LettersFilter{
+	filter := deadletter.Filter{
 		After:  q.integer("after", 0, math.MaxInt64, 0),
-		Limit:  int(q.integer("limit", 1, pipeline.MaxLetters, listedLetters)),
+		Limit:  int(q.integer("limit", 1, deadletter.MaxLetters, listedLetters)),
 		SaleID: q.text("sale"), Reason: q.text("reason"), All: q.boolean("all"),
 	}
 	if err := q.wrong(); err != nil {
@@ -45,7 +45,7 @@ func (a *admin) showLetter(c echo.Context) error {
 
 func (a *admin) replay(c echo.Context) error {
 	var set map[string]string
-	letter, err := commandOn(c, letterID, map[string]any{"set": &set}, func(ctx context.Context, who string, id int64) (pipeline.Letter, error) {
+	letter, err := commandOn(c, letterID, map[string]any{"set": &set}, func(ctx context.Context, who string, id int64) (deadletter.Letter, error) {
 		return a.Replayer.Replay(ctx, id, who, set)
 	})
 	return sendLetter(c, &letter, err)
@@ -53,13 +53,13 @@ func (a *admin) replay(c echo.Context) error {
 
 func (a *admin) discard(c echo.Context) error {
 	var note string
-	letter, err := commandOn(c, letterID, map[string]any{"note": &note}, func(ctx context.Context, who string, id int64) (pipeline.Letter, error) {
+	letter, err := commandOn(c, letterID, map[string]any{"note": &note}, func(ctx context.Context, who string, id int64) (deadletter.Letter, error) {
 		return a.Replayer.Discard(ctx, id, who, note)
 	})
 	return sendLetter(c, &letter, err)
 }
 
-func sendLetter(c echo.Context, letter *pipeline.Letter, err error) error {
+func sendLetter(c echo.Context, letter *deadletter.Letter, err error) error {
 	if err != nil {
 		return notFound(err, codeUnknownDeadLetter)
 	}

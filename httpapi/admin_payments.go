@@ -7,7 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/internal/view"
-	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // listedPayments is the default of ?limit=.
@@ -18,12 +18,12 @@ func (a *admin) listPayments(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := pipeline.PaymentsFilter{
+	filter := payments.Filter{
 		After:  q.integer("after", 0, math.MaxInt64, 0),
-		Limit:  int(q.integer("limit", 1, pipeline.MaxPayments, listedPayments)),
-		SaleID: q.text("sale"), OrderID: q.text("order"), Outcome: pipeline.PaymentOutcome(q.text("outcome")),
+		Limit:  int(q.integer("limit", 1, payments.MaxPayments, listedPayments)),
+		SaleID: q.text("sale"), OrderID: q.text("order"), Outcome: payments.Outcome(q.text("outcome")),
 	}
-	if filter.Outcome != "" && !slices.Contains(pipeline.StoredOutcomes, filter.Outcome) {
+	if filter.Outcome != "" && !slices.Contains(payments.StoredOutcomes, filter.Outcome) {
 		q.errs = append(q.errs, fieldError{"outcome", "use waiting, paid, refund_due, refused or repeated"})
 	}
 	if err := q.wrong(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/faultnet"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 	"sluice/webhook"
 )
 
@@ -67,17 +68,17 @@ func (r *adminRig) bury(fields ...string) string {
 	}
 	sale, _ := payload["s"].(string)
 	before := r.letters()
-	must(r.t, r.store.BuryEvent(r.t.Context(), pipeline.DeadLetter{
-		EntryID: fmt.Sprintf("1-%d", len(before)+1), SaleID: sale, Payload: payload, Reason: pipeline.LetterUndecodable,
+	must(r.t, r.store.BuryEvent(r.t.Context(), deadletter.Message{
+		EntryID: fmt.Sprintf("1-%d", len(before)+1), SaleID: sale, Payload: payload, Reason: deadletter.Undecodable,
 	}, nil))
 	after := r.letters()
 	return fmt.Sprint(after[len(after)-1].ID)
 }
 
 // letters are all letters, resolved or not.
-func (r *adminRig) letters() []pipeline.Letter {
+func (r *adminRig) letters() []deadletter.Letter {
 	r.t.Helper()
-	all, err := r.store.Letters(r.t.Context(), pipeline.LettersFilter{All: true})
+	all, err := r.store.Letters(r.t.Context(), deadletter.Filter{All: true})
 	must(r.t, err)
 	return all
 }

@@ -51,7 +51,7 @@ func giveSales(r *adminRig) {
 	r.expect(post("sales/drop-2/close", ""), 200, "")
 	drop := r.stored("drop-2")
 	must(r.t, r.rdb.HIncrBy(r.t.Context(), r.keys.Sale(drop.Partitions[0], drop.ID), "stock", 1).Err())
-	_, err := r.store.Exclusively(r.t.Context(), "verify", func(context.Context) error {
+	_, err := r.store.RunExclusively(r.t.Context(), "verify", func(context.Context) error {
 		r.expect(post("sales/drop-2/repair", `{"apply":true}`), 409, "conflict")
 		return nil
 	})

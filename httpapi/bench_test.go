@@ -11,16 +11,21 @@ import (
 
 	"sluice/httpapi"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/sales"
+	"sluice/pipeline/waitlist"
 )
 
 // baseline answers at once and for everybody, so that a benchmark measures the handlers alone. It is no stand-in for
 // Redis in any test.
 type baseline struct {
 	sale     *pipeline.Sale
-	decision pipeline.Decision
+	decision admission.Decision
 }
 
-func (b *baseline) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest) (pipeline.Decision, error) {
+func (b *baseline) Admit(context.Context, *pipeline.Sale, pipeline.OrderRequest) (admission.Decision, error) {
 	return b.decision, nil
 }
 
@@ -40,15 +45,15 @@ func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) WriteHeader(status int)      { s.status = status }
 func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 
-func benchmarkPost(b *testing.B, code pipeline.AdmissionResult, body string, status int) {
-	base := &baseline{sale: newSale("drop-1", 1), decision: pipeline.Decision{Result: code, Receipt: pipeline.Receipt{
+func benchmarkPost(b *testing.B, code admission.Result, body string, status int) {
+	base := &baseline{sale: newSale("drop-1", 1), decision: admission.Decision{Result: code, Receipt: admission.Receipt{
 		SaleID: "drop-1", OrderID: "01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", Number: 120376482918403, Quantity: 1,
 		Durability: pipeline.DurabilityFsync, AcceptedAt: time.Now(),
 	}}}
 	log := slog.New(slog.DiscardHandler)
 	h := httpapi.New(httpapi.Deps{
-		Admission: base, Sales: pipeline.NewCatalogue(base, log), Stock: &pipeline.StockReader{}, Orders: &pipeline.Lookup{},
-		Cancel: &pipeline.Canceller{}, Push: &pipeline.Hub{}, Waitlist: &pipeline.Waitlist{}, Auth: httpapi.DevAuth{}, Log: log,
+		Admission: base, Sales: sales.NewCatalogue(base, log), Stock: &sales.StockReader{}, Orders: &lifecycle.Lookup{},
+		Cancel: &lifecycle.Canceller{}, Push: &notification.Hub{}, Waitlist: &waitlist.Service{}, Auth: httpapi.DevAuth{}, Log: log,
 	})
 	request, err := http.NewRequest(http.MethodPost, "/v1/sales/drop-1/orders", nil)
 	must(b, err)
@@ -70,13 +75,13 @@ func benchmarkPost(b *testing.B, code pipeline.AdmissionResult, body string, sta
 }
 
 func BenchmarkPostAccepted(b *testing.B) {
-	benchmarkPost(b, pipeline.AdmissionAccepted, `{"quantity":1}`, http.StatusAccepted)
+	benchmarkPost(b, admission.Accepted, `{"quantity":1}`, http.StatusAccepted)
 }
 
 func BenchmarkPostSoldOut(b *testing.B) {
-	benchmarkPost(b, pipeline.AdmissionSoldOut, `{"quantity":1}`, http.StatusConflict)
+	benchmarkPost(b, admission.SoldOut, `{"quantity":1}`, http.StatusConflict)
 }
 
 func BenchmarkPostMalformed(b *testing.B) {
-	benchmarkPost(b, pipeline.AdmissionAccepted, `{"quantity":0}`, http.StatusBadRequest)
+	benchmarkPost(b, admission.Accepted, `{"quantity":0}`, http.StatusBadRequest)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/pipeline"
+	"sluice/pipeline/notification"
 )
 
 const (
@@ -43,13 +44,13 @@ func (s *Streams) Wait() { s.running.Wait() }
 // stream is one client's stream.
 type stream struct {
 	conn      net.Conn
-	watch     *pipeline.Watch
+	watch     *notification.Watch
 	order     pipeline.Order // as it was last sent
 	heartbeat time.Duration
 }
 
 // begin answers a request with a stream, which goes on after the handler has returned.
-func (s *Streams) begin(c echo.Context, watch *pipeline.Watch, order pipeline.Order, seen int, heartbeat time.Duration) error {
+func (s *Streams) begin(c echo.Context, watch *notification.Watch, order pipeline.Order, seen int, heartbeat time.Duration) error {
 	header := streamHeader(c.Response().Header().Clone())
 	conn, _, err := http.NewResponseController(c.Response()).Hijack()
 	if err != nil {

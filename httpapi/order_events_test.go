@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sluice/httpapi"
-	"sluice/pipeline"
+	"sluice/pipeline/notification"
 )
 
 // follower is a client of a stream of events.
@@ -109,7 +109,7 @@ func giveEvents(t *testing.T, c *contract) {
 // rest.
 func TestEventsFollowAnOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{push: pipeline.HubConfig{SweepEvery: time.Hour}})
+	r := newRig(t, rigOptions{push: notification.HubConfig{SweepEvery: time.Hour}})
 	sale := r.create(newSale("drop-1", 10))
 	path := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
 	whole := r.follow(t, path, "ann", "")
@@ -130,7 +130,7 @@ func TestEventsFollowAnOrder(t *testing.T) {
 // TestEventsWithoutNews: a change without a notification is found by the sweep.
 func TestEventsWithoutNews(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{push: pipeline.HubConfig{SweepEvery: 20 * time.Millisecond}})
+	r := newRig(t, rigOptions{push: notification.HubConfig{SweepEvery: 20 * time.Millisecond}})
 	sale := r.create(newSale("drop-1", 10))
 	path := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
 	f := r.follow(t, path, "ann", "")
@@ -160,7 +160,7 @@ func TestEventsBeat(t *testing.T) {
 // TestEventsLimits: of the process and of one order; a client that leaves makes room.
 func TestEventsLimits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{push: pipeline.HubConfig{Limit: 18}, deps: heartbeats(10 * time.Millisecond)})
+	r := newRig(t, rigOptions{push: notification.HubConfig{Limit: 18}, deps: heartbeats(10 * time.Millisecond)})
 	r.create(newSale("drop-1", 10))
 	path := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
 	var all []*follower

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // placeOrder answers POST /v1/sales/{sale}/orders.
@@ -24,23 +25,23 @@ func (a *api) placeOrder(c echo.Context) error {
 }
 
 // admit reads the order and has it decided. An invalid request is refused before any store is asked.
-func (a *api) admit(c echo.Context) (pipeline.Receipt, error) {
+func (a *api) admit(c echo.Context) (admission.Receipt, error) {
 	request, err := a.readOrder(c)
 	if err != nil {
-		return pipeline.Receipt{}, err
+		return admission.Receipt{}, err
 	}
 	sale, err := a.sale(c)
 	if err != nil {
-		return pipeline.Receipt{}, err
+		return admission.Receipt{}, err
 	}
 	decision, err := a.Admission.Admit(c.Request().Context(), sale, request)
 	if err != nil {
-		return pipeline.Receipt{}, err
+		return admission.Receipt{}, err
 	}
-	if decision.Result == pipeline.AdmissionAccepted || decision.Result == pipeline.AdmissionReplayed {
+	if decision.Result == admission.Accepted || decision.Result == admission.Replayed {
 		return decision.Receipt, nil
 	}
-	return pipeline.Receipt{}, rejection(sale, &decision)
+	return admission.Receipt{}, rejection(sale, &decision)
 }
 
 func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
@@ -57,25 +58,25 @@ func (a *api) readOrder(c echo.Context) (pipeline.OrderRequest, error) {
 }
 
 // rejection turns every result that is not an accept into its problem.
-func rejection(sale *pipeline.Sale, d *pipeline.Decision) error {
+func rejection(sale *pipeline.Sale, d *admission.Decision) error {
 	switch d.Result {
-	case pipeline.AdmissionAlreadyOrdered:
+	case admission.AlreadyOrdered:
 		return alreadyOrdered(liveOrder, d.Receipt.SaleID, d.Receipt.OrderID)
-	case pipeline.AdmissionKeyReused:
+	case admission.KeyReused:
 		return keyReused("this Idempotency-Key belongs to an order with another quantity", d.Receipt.OrderID)
-	case pipeline.AdmissionSoldOut:
+	case admission.SoldOut:
 		p := newProblem(codeSoldOut, "not enough units are left")
 		p.Waitlist = sale.Waitlist > 0
 		return p
-	case pipeline.AdmissionNotOpen:
+	case admission.NotOpen:
 		return saleNotOpen(d.OpensAt)
-	case pipeline.AdmissionClosed:
+	case admission.Closed:
 		return newProblem(codeSaleClosed, "the sale is over")
-	case pipeline.AdmissionPaused:
+	case admission.Paused:
 		return newProblem(codeSalePaused, "the sale is paused")
-	case pipeline.AdmissionBacklogFull:
+	case admission.BacklogFull:
 		return newProblem(codeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
-	case pipeline.AdmissionOverLimit:
+	case admission.OverLimit:
 		return overLimit(d.MaxQuantity, "")
 	default:
 		return fmt.Errorf("admission returned %q, which has no answer in HTTP", d.Result)
@@ -111,7 +112,7 @@ func saleNotOpen(opensAt time.Time) error {
 }
 
 // sendReceipt answers 202. It depends on the receipt alone, so that a repeated request gets the same bytes.
-func sendReceipt(c echo.Context, r *pipeline.Receipt) error {
+func sendReceipt(c echo.Context, r *admission.Receipt) error {
 	h := c.Response().Header()
 	h[headerLocation] = []string{orderPath(r.SaleID, r.OrderID)}
 	h[headerRetryAfter] = oneSecond

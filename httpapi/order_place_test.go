@@ -12,11 +12,12 @@ import (
 	"sluice/httpapi"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 func TestOrderIsAccepted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{admission: pipeline.AdmissionOptions{Durability: pipeline.DurabilityFsync}})
+	r := newRig(t, rigOptions{admission: admission.Options{Durability: pipeline.DurabilityFsync}})
 	r.create(newSale("drop-1", 5))
 	before := time.Now().Add(-time.Minute)
 	got := r.expect(order("drop-1", "ann", `{"quantity":2}`), 202, "")

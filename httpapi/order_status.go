@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // orderView is an order as its buyer sees it. Times that have not come are left out.
@@ -40,7 +41,7 @@ func viewOrder(o *pipeline.Order) orderView {
 }
 
 // viewReceipt views an order that was accepted a moment ago.
-func viewReceipt(r *pipeline.Receipt) orderView {
+func viewReceipt(r *admission.Receipt) orderView {
 	return orderView{
 		OrderID: r.OrderID, OrderNumber: strconv.FormatInt(r.Number, 10), SaleID: r.SaleID, Quantity: r.Quantity,
 		Status: string(pipeline.StatusQueued), Durability: string(r.Durability), AcceptedAt: view.Time(r.AcceptedAt),

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // answerMargin is what an answer has to get to its client once the waiting is over.
@@ -25,7 +26,7 @@ func waits(c echo.Context) bool {
 // to the end, the server stops, or too many wait already.
 func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	began := time.Now()
-	receipt, err := bounded(c, func() (pipeline.Receipt, error) { return a.admit(c) })
+	receipt, err := bounded(c, func() (admission.Receipt, error) { return a.admit(c) })
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/notification"
 )
 
 // wait lets a call wait for its order to be stored.
@@ -39,9 +40,9 @@ func (r *rig) queued(s *pipeline.Sale, events int64) {
 
 // notify publishes that the orders at these paths changed.
 func (r *rig) notify(s *pipeline.Sale, paths ...string) {
-	var changed []pipeline.Changed
+	var changed []notification.Change
 	for _, path := range paths {
-		changed = append(changed, pipeline.Changed{Partition: s.Partitions[0], SaleID: s.ID, OrderID: path[strings.LastIndex(path, "/")+1:]})
+		changed = append(changed, notification.Change{Partition: s.Partitions[0], SaleID: s.ID, OrderID: path[strings.LastIndex(path, "/")+1:]})
 	}
 	r.parts().Notifier().Publish(r.t.Context(), changed)
 }
@@ -120,7 +121,7 @@ func TestWaitInVain(t *testing.T) {
 // TestWaitWithoutRoom: where too many wait already the order is accepted all the same, without waiting.
 func TestWaitWithoutRoom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{push: pipeline.HubConfig{Limit: 1}})
+	r := newRig(t, rigOptions{push: notification.HubConfig{Limit: 1}})
 	sale := r.create(newSale("drop-1", 10))
 	got := r.asked(order("drop-1", "ann", "").wait("30"))
 	r.watching(1)

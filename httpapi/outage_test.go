@@ -12,7 +12,7 @@ import (
 
 	"sluice/internal/localservers"
 	"sluice/internal/testkit"
-	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // giveOutages produces the answers of a service whose stores are silent. The queue of admission holds one request, so
@@ -21,7 +21,7 @@ func giveOutages(t *testing.T, c *contract) {
 	redis, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
 	r := newRig(t, rigOptions{
 		contract: c, redisURL: redis.URL(), databaseURL: postgres.URL(),
-		admission: pipeline.AdmissionOptions{QueueLimit: 1, RequestTimeout: 3 * time.Second},
+		admission: admission.Options{QueueLimit: 1, RequestTimeout: 3 * time.Second},
 	})
 	r.create(newSale("drop-1", 10))
 	location := r.expect(order("drop-1", "ann", ""), 202, "").header.Get("Location")
@@ -64,7 +64,7 @@ func giveOutages(t *testing.T, c *contract) {
 // giveBacklog produces the answer of a service whose workers are away: what was accepted is repeated, and nothing is
 // added.
 func giveBacklog(t *testing.T, c *contract) {
-	r := newRig(t, rigOptions{contract: c, admission: pipeline.AdmissionOptions{StreamMaxLag: 2}})
+	r := newRig(t, rigOptions{contract: c, admission: admission.Options{StreamMaxLag: 2}})
 	sale := r.create(newSale("drop-1", 10))
 	receipt := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
 	r.expect(order("drop-1", "bob", ""), 202, "")
@@ -167,7 +167,7 @@ func must(t testing.TB, err error) {
 func TestRedisKilledWhileServing(t *testing.T) {
 	t.Parallel()
 	redis := testkit.PrivateRedis(t)
-	r := newRig(t, rigOptions{redisURL: redis.URL(), admission: pipeline.AdmissionOptions{RequestTimeout: 2 * time.Second}})
+	r := newRig(t, rigOptions{redisURL: redis.URL(), admission: admission.Options{RequestTimeout: 2 * time.Second}})
 	sale := r.create(newSale("drop-1", 5))
 	first := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "k"), 202, "")
 	r.persist(sale)
@@ -233,7 +233,7 @@ func TestOverload(t *testing.T) {
 	redis := testkit.PrivateRedis(t)
 	r := newRig(t, rigOptions{
 		redisURL:  redis.URL(),
-		admission: pipeline.AdmissionOptions{QueueLimit: 4, RequestTimeout: patience},
+		admission: admission.Options{QueueLimit: 4, RequestTimeout: patience},
 	})
 	r.create(newSale("drop-1", 100))
 	must(t, redis.Pause())

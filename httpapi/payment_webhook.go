@@ -10,7 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // paymentSucceeded is the one type of webhook that moves an order. All others are acknowledged and ignored.
@@ -36,7 +36,7 @@ func (a *api) takePayment(c echo.Context) error {
 	body, err := readBody(c)
 	if err != nil {
 		if _, oversized := errors.AsType[*problem](err); oversized {
-			a.Payments.Count(pipeline.PaymentOversized)
+			a.Payments.Count(payments.Oversized)
 		}
 		return err
 	}
@@ -45,17 +45,17 @@ func (a *api) takePayment(c echo.Context) error {
 		return err
 	}
 	payment, wrong := readPayment(body)
-	payment.WebhookID, payment.Actor = c.Request().Header.Get(standardwebhooks.HeaderWebhookID), pipeline.WebhookActor
-	if wrong == nil && !pipeline.ValidPaymentID(payment.WebhookID) {
+	payment.WebhookID, payment.Actor = c.Request().Header.Get(standardwebhooks.HeaderWebhookID), payments.WebhookActor
+	if wrong == nil && !payments.ValidID(payment.WebhookID) {
 		wrong = fieldError{standardwebhooks.HeaderWebhookID, "use 1 to 255 printable ASCII characters without spaces"}
 	}
 	ctx := c.Request().Context()
 	switch {
 	case errors.Is(wrong, errOtherEvent):
-		a.Payments.Count(pipeline.PaymentIgnored)
-		return sendPayment(c, &pipeline.Payment{Outcome: pipeline.PaymentIgnored})
+		a.Payments.Count(payments.Ignored)
+		return sendPayment(c, &payments.Payment{Outcome: payments.Ignored})
 	case wrong != nil:
-		payment, err = a.Payments.Refuse(ctx, payment, pipeline.Refusal(pipeline.ReasonInvalid, "%s", wrong.Error()))
+		payment, err = a.Payments.Refuse(ctx, payment, payments.Refusal(payments.ReasonInvalid, "%s", wrong.Error()))
 	default:
 		payment, err = a.Payments.Pay(ctx, payment)
 	}
@@ -69,8 +69,8 @@ var errOtherEvent = errors.New("not about a payment")
 
 // readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them.
 // It returns what could be read also beside an error, which is a fieldError or errOtherEvent.
-func readPayment(body []byte) (pipeline.Payment, error) {
-	var p pipeline.Payment
+func readPayment(body []byte) (payments.Payment, error) {
+	var p payments.Payment
 	var kind string
 	var data json.RawMessage
 	if err := pick(fieldBody, body, map[string]any{"type": &kind, "data": &data}, "type"); err != nil {
@@ -127,22 +127,22 @@ func pick(field string, object []byte, into map[string]any, required ...string) 
 }
 
 // refusals are the codes of what was refused; all other reasons go with money that was taken.
-var refusals = map[pipeline.PaymentReason]problemCode{
-	pipeline.ReasonInvalid:        codeInvalidRequest,
-	pipeline.ReasonUnknownSale:    codeUnknownSale,
-	pipeline.ReasonUnknownOrder:   codeUnknownOrder,
-	pipeline.ReasonForeignOrder:   codeUnknownOrder,
-	pipeline.ReasonAmountMismatch: codeAmountMismatch,
-	pipeline.ReasonPaymentReused:  codePaymentReused,
+var refusals = map[payments.Reason]problemCode{
+	payments.ReasonInvalid:        codeInvalidRequest,
+	payments.ReasonUnknownSale:    codeUnknownSale,
+	payments.ReasonUnknownOrder:   codeUnknownOrder,
+	payments.ReasonForeignOrder:   codeUnknownOrder,
+	payments.ReasonAmountMismatch: codeAmountMismatch,
+	payments.ReasonPaymentReused:  codePaymentReused,
 }
 
 // sendPayment answers by what is recorded alone, so that a webhook that is repeated gets the same answer.
-func sendPayment(c echo.Context, p *pipeline.Payment) error {
-	if p.Outcome == pipeline.PaymentRefused {
+func sendPayment(c echo.Context, p *payments.Payment) error {
+	if p.Outcome == payments.Refused {
 		return refusedPayment(p)
 	}
 	status := http.StatusOK
-	if p.Outcome == pipeline.PaymentWaiting {
+	if p.Outcome == payments.Waiting {
 		status = http.StatusAccepted
 	}
 	return sendJSON(c, status, paymentView{
@@ -151,8 +151,8 @@ func sendPayment(c echo.Context, p *pipeline.Payment) error {
 	})
 }
 
-func refusedPayment(p *pipeline.Payment) error {
-	if p.Reason == pipeline.ReasonInvalid {
+func refusedPayment(p *payments.Payment) error {
+	if p.Reason == payments.ReasonInvalid {
 		field, detail, found := strings.Cut(p.Detail, ": ")
 		if !found {
 			field, detail = fieldBody, p.Detail
@@ -160,7 +160,7 @@ func refusedPayment(p *pipeline.Payment) error {
 		return invalid(fieldError{field, detail})
 	}
 	answer := newProblem(refusals[p.Reason], p.Detail)
-	if p.Reason == pipeline.ReasonAmountMismatch {
+	if p.Reason == payments.ReasonAmountMismatch {
 		answer.OrderID, answer.OrderStatus = p.OrderID, string(p.OrderStatus)
 	}
 	return answer

@@ -17,14 +17,15 @@ import (
 	"sluice/httpapi"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-func (r *rig) newPayments() *pipeline.PaymentService {
+func (r *rig) newPayments() *payments.Service {
 	r.metrics = prometheus.NewRegistry()
 	parts := r.parts()
-	parts.Metrics.Payment = pipeline.NewPaymentMetrics(r.metrics)
+	parts.Metrics.Payment = payments.NewMetrics(r.metrics)
 	return parts.Payments()
 }
 
@@ -255,7 +256,7 @@ func TestBadWebhooks(t *testing.T) {
 		if p := got.problem(); !strings.Contains(p.Detail, test.says) {
 			t.Errorf("%s: got %q, want %q", test.body, p.Detail, test.says)
 		}
-		list, err := r.store.Payments(t.Context(), pipeline.PaymentsFilter{Outcome: pipeline.PaymentRefused})
+		list, err := r.store.Payments(t.Context(), payments.Filter{Outcome: payments.Refused})
 		must(t, err)
 		if len(list) != i+1 || list[i].WebhookID != fmt.Sprint("msg_", i) || list[i].Detail == "" || r.counted("refused") != refused+1 {
 			t.Fatalf("%s: %d are recorded as refused, want %d and this one last", test.body, len(list), i+1)
@@ -345,14 +346,14 @@ func TestPaymentOfAQueuedOrder(t *testing.T) {
 	must(t, server.Pause())
 	r.paid(delivery("msg_3", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 202, "waiting", "", "queued")
 	must(t, server.Resume())
-	must(t, r.payments.DecideWaiting(t.Context()))
+	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.paid(early, 202, "waiting", "", "queued") // the event is in the stream, and so are its contemporaries
 	r.persist(sale)
-	must(t, r.payments.DecideWaiting(t.Context()))
+	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.paid(early, 200, "paid", "", "paid")
 	r.paid(delivery("msg_2", ""), 202, "waiting", "", "queued")
 	r.empty(sale)
-	must(t, r.payments.DecideWaiting(t.Context()))
+	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.expect(delivery("msg_2", ""), 404, "unknown-order")
 	r.expect(delivery("msg_3", ""), 404, "unknown-order")
 	r.expect(delivery("msg_4", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 404, "unknown-order")

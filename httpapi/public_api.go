@@ -12,11 +12,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/payments"
+	"sluice/pipeline/sales"
+	"sluice/pipeline/waitlist"
 )
 
 // Admitter decides order requests. It is an interface for the benchmarks, which measure the handlers without Redis.
 type Admitter interface {
-	Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (pipeline.Decision, error)
+	Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (admission.Decision, error)
 }
 
 // Version says what is running.
@@ -29,17 +35,17 @@ type Version struct {
 // Deps is what the handlers work with. The first nine are required.
 type Deps struct {
 	Admission Admitter // *pipeline.Admission
-	Sales     *pipeline.Catalogue
-	Stock     *pipeline.StockReader
-	Orders    *pipeline.Lookup
-	Cancel    *pipeline.Canceller
-	Push      *pipeline.Hub
-	Waitlist  *pipeline.Waitlist
+	Sales     *sales.Catalogue
+	Stock     *sales.StockReader
+	Orders    *lifecycle.Lookup
+	Cancel    *lifecycle.Canceller
+	Push      *notification.Hub
+	Waitlist  *waitlist.Service
 	Auth      authenticator
 	Log       *slog.Logger
 
-	Payments       *pipeline.PaymentService // required where there are secrets
-	WebhookSecrets []string                 // that webhooks of payments are signed with; none: webhooks are refused
+	Payments       *payments.Service // required where there are secrets
+	WebhookSecrets []string          // that webhooks of payments are signed with; none: webhooks are refused
 
 	Ready   []Check               // what /readyz asks
 	Version Version               // what /version answers

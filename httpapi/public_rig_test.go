@@ -20,6 +20,11 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/payments"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 )
 
 // answerLimit bounds every call of a test: far above the deadline of any answer, so that exceeding it is a failure on a
@@ -40,22 +45,22 @@ type rig struct {
 	keys      pipeline.Keys
 	store     *db.Store
 	database  string
-	sales     *pipeline.Catalogue
-	publisher *pipeline.Publisher
+	sales     *sales.Catalogue
+	publisher *sales.Publisher
 	registry  *prometheus.Registry
 	logs      *lockedBuffer
 	pushes    *prometheus.Registry // the hub's
 	endPush   func()               // ends the hub, as a server that stops does
-	payments  *pipeline.PaymentService
+	payments  *payments.Service
 	metrics   *prometheus.Registry // of the payments
 }
 
 type rigOptions struct {
 	redisURL    string // empty: the shared server
 	databaseURL string // empty: a fresh database on the shared server
-	admission   pipeline.AdmissionOptions
+	admission   admission.Options
 	contract    *contract // empty: one of its own
-	push        pipeline.HubConfig
+	push        notification.HubConfig
 	deps        func(*httpapi.Deps)
 }
 
@@ -70,13 +75,13 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	log := r.log()
 	r.connect(o)
-	r.sales = pipeline.NewCatalogue(r.store, log)
-	must(t, pipeline.EnsureVerified(t.Context(), r.rdb, r.keys, r.store, 4, log))
-	r.publisher = pipeline.NewPublisher(r.rdb, r.keys, r.store, 4, log)
+	r.sales = sales.NewCatalogue(r.store, log)
+	must(t, recovery.EnsureVerified(t.Context(), r.rdb, r.keys, r.store, 4, log))
+	r.publisher = sales.NewPublisher(r.rdb, r.keys, r.store, 4, log)
 	if o.admission.RequestTimeout == 0 {
 		o.admission.RequestTimeout = patience
 	}
-	admission := pipeline.NewAdmission(r.rdb, r.keys, o.admission, nil, log)
+	admission := admission.New(r.rdb, r.keys, o.admission, nil, log)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 		defer cancel()
@@ -112,10 +117,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 }
 
 // push runs a hub until the test ends, as an api does.
-func (r *rig) push(c pipeline.HubConfig) *pipeline.Hub {
+func (r *rig) push(c notification.HubConfig) *notification.Hub {
 	r.pushes = prometheus.NewRegistry()
 	c.Redis, c.Keys, c.Partitions, c.Orders, c.Registerer, c.Log = r.rdb, r.keys, 4, r.store, r.pushes, r.log()
-	hub := pipeline.NewHub(c)
+	hub := notification.NewHub(c)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -131,12 +136,12 @@ func (r *rig) push(c pipeline.HubConfig) *pipeline.Hub {
 }
 
 // verify runs a verifier until the test ends, as an api does.
-func (r *rig) verify(admission *pipeline.Admission) {
+func (r *rig) verify(admission *admission.Controller) {
 	parts := r.parts()
 	parts.Log = slog.New(slog.DiscardHandler)
 	config := parts.VerifierConfig()
 	config.Resubmit = parts.Resubmitter().Recent(admission.RecentAccepts)
-	verifier := pipeline.NewVerifier(config)
+	verifier := recovery.NewVerifier(config)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

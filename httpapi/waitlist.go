@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/waitlist"
 )
 
 const waitlistRoute = "/v1/sales/:sale/waitlist"
@@ -23,7 +24,7 @@ type waitlistView struct {
 	JoinedAt string `json:"joined_at"`
 }
 
-func viewWaitlistEntry(s *pipeline.Stay, position int64, ordered bool) waitlistView {
+func viewWaitlistEntry(s *pipeline.WaitlistEntry, position int64, ordered bool) waitlistView {
 	v := waitlistView{
 		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: view.Time(s.JoinedAt),
 	}
@@ -47,38 +48,38 @@ func (a *api) joinWaitlist(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.Result != pipeline.WaitJoined {
+	if d.Result != waitlist.Joined {
 		return notJoined(sale, &d)
 	}
 	h := c.Response().Header()
 	h[headerLocation] = []string{waitlistPath(sale.ID)}
-	return sendJSON(c, http.StatusAccepted, viewWaitlistEntry(&d.Stay, d.Position, false))
+	return sendJSON(c, http.StatusAccepted, viewWaitlistEntry(&d.Entry, d.Position, false))
 }
 
 func waitlistPath(saleID string) string { return "/v1/sales/" + saleID + "/waitlist" }
 
 // notJoined turns every result that does not let the buyer wait into its problem.
-func notJoined(sale *pipeline.Sale, d *pipeline.WaitDecision) error {
+func notJoined(sale *pipeline.Sale, d *waitlist.Decision) error {
 	switch d.Result {
-	case pipeline.WaitAlreadyOrdered:
+	case waitlist.AlreadyOrdered:
 		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
-	case pipeline.WaitAlreadyWaiting:
-		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Stay.Quantity, d.Position))
-	case pipeline.WaitKeyReused:
-		return keyReused("with this Idempotency-Key you wait for another quantity", d.Stay.OrderID)
-	case pipeline.WaitNoWaitlist:
+	case waitlist.AlreadyWaiting:
+		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Entry.Quantity, d.Position))
+	case waitlist.KeyReused:
+		return keyReused("with this Idempotency-Key you wait for another quantity", d.Entry.OrderID)
+	case waitlist.NoWaitlist:
 		return newProblem(codeNoWaitlist, "this sale has no waitlist")
-	case pipeline.WaitFull:
+	case waitlist.Full:
 		return newProblem(codeWaitlistFull, "the waitlist has as many entries as this sale allows")
-	case pipeline.WaitAvailable:
+	case waitlist.Available:
 		return newProblem(codeNotSoldOut, "enough units are left, and no buyer waits for them")
-	case pipeline.WaitNotOpen:
+	case waitlist.NotOpen:
 		return saleNotOpen(d.OpensAt)
-	case pipeline.WaitClosed:
+	case waitlist.Closed:
 		return newProblem(codeSaleClosed, "the sale is over")
-	case pipeline.WaitPaused:
+	case waitlist.Paused:
 		return newProblem(codeSalePaused, "the sale is paused")
-	case pipeline.WaitOverLimit:
+	case waitlist.OverLimit:
 		return overLimit(d.MaxQuantity, ", and no more than it has")
 	default:
 		return fmt.Errorf("the waitlist returned %q, which has no answer in HTTP", d.Result)
@@ -97,9 +98,9 @@ func (a *api) showWaitlist(c echo.Context) error {
 	}
 	h := c.Response().Header()
 	if mine.Ordered {
-		h[headerLocation] = []string{orderPath(sale.ID, mine.Stay.OrderID)}
+		h[headerLocation] = []string{orderPath(sale.ID, mine.Entry.OrderID)}
 	}
-	return sendJSON(c, http.StatusOK, viewWaitlistEntry(&mine.Stay, mine.Position, mine.Ordered))
+	return sendJSON(c, http.StatusOK, viewWaitlistEntry(&mine.Entry, mine.Position, mine.Ordered))
 }
 
 // leaveWaitlist answers DELETE: 204, or 409 with the order where the entry was served first.
@@ -110,7 +111,7 @@ func (a *api) leaveWaitlist(c echo.Context) error {
 	}
 	left, err := a.Waitlist.Leave(c.Request().Context(), sale, userID)
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && e.Kind == pipeline.KindConflict {
-		return alreadyOrdered(e.Message, sale.ID, left.Stay.OrderID)
+		return alreadyOrdered(e.Message, sale.ID, left.Entry.OrderID)
 	}
 	if err != nil {
 		return notFound(err, codeNotWaiting)

@@ -7,7 +7,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // webhookChallenge says how to sign (RFC 9110, section 11.6.1, asks for a challenge with every 401).
@@ -31,19 +31,19 @@ func newWebhookKeys(secrets []string) (webhookKeys, error) {
 }
 
 // verify returns the error in a webhook's signature, or nil, and the outcome under which it is counted.
-func (k webhookKeys) verify(body []byte, h http.Header) (pipeline.PaymentOutcome, error) {
+func (k webhookKeys) verify(body []byte, h http.Header) (payments.Outcome, error) {
 	err := standardwebhooks.ErrNoMatchingSignature
 	for _, key := range k {
 		if err = key.Verify(body, h); err == nil {
 			return "", nil
 		}
 	}
-	counted, detail := pipeline.PaymentForged, "the webhook-signature is not that of this body, id and time under our secret"
+	counted, detail := payments.Forged, "the webhook-signature is not that of this body, id and time under our secret"
 	switch {
 	case errors.Is(err, standardwebhooks.ErrMessageTooOld):
-		counted, detail = pipeline.PaymentStale, "the webhook-timestamp is more than 5 minutes ago: sign the message again when you send it"
+		counted, detail = payments.Stale, "the webhook-timestamp is more than 5 minutes ago: sign the message again when you send it"
 	case errors.Is(err, standardwebhooks.ErrMessageTooNew):
-		counted, detail = pipeline.PaymentStale, "the webhook-timestamp is more than 5 minutes ahead: set your clock"
+		counted, detail = payments.Stale, "the webhook-timestamp is more than 5 minutes ahead: set your clock"
 	case errors.Is(err, standardwebhooks.ErrRequiredHeaders):
 		detail = "send the headers webhook-id, webhook-timestamp and webhook-signature"
 	case errors.Is(err, standardwebhooks.ErrInvalidHeaders):

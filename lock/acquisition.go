@@ -41,7 +41,7 @@ type acquisition struct {
 // requester is the kind of lock that an acquisition is for.
 type requester interface {
 	// try asks once. With a channel it joins the queue; again says that it may be queued already.
-	try(ctx context.Context, channel string, again bool) (scripts.Waiting, error)
+	try(ctx context.Context, channel string, again bool) (scripts.AcquireReply, error)
 	// free undoes everything that try may have done.
 	free(ctx context.Context, channel string) (held bool, err error)
 }
@@ -127,7 +127,7 @@ func (a *acquisition) tryOnce(ctx context.Context) (grant, error) {
 // request tries once. A call that is cut off may still run, even after the one that withdraws it; then the lock would
 // have no owner until its lease ends. So when the context ends, request still waits for the reply, for two seconds at
 // most (with a Redis client that ends calls at their deadlines).
-func (a *acquisition) request(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
+func (a *acquisition) request(ctx context.Context, channel string, again bool) (scripts.AcquireReply, error) {
 	deadline, has := ctx.Deadline()
 	if !has || a.strict || time.Until(deadline) >= cleanupTimeout {
 		return a.try(ctx, channel, again)
@@ -145,7 +145,7 @@ func (a *acquisition) transferIsValid(queued time.Time) bool {
 
 // await returns when it is worth trying again, or with the fence of a lock that was transferred to us. waiting is false
 // when the wait is over.
-func (a *acquisition) await(ctx context.Context, seen scripts.Waiting) (fence int64, waiting bool) {
+func (a *acquisition) await(ctx context.Context, seen scripts.AcquireReply) (fence int64, waiting bool) {
 	timer := time.NewTimer(a.pollInterval(seen))
 	defer timer.Stop()
 	select {
@@ -161,7 +161,7 @@ func (a *acquisition) await(ctx context.Context, seen scripts.Waiting) (fence in
 
 // pollInterval is the time until the next poll: the longer the more wait, and no longer than the rest of a lease that
 // is not renewed.
-func (a *acquisition) pollInterval(seen scripts.Waiting) time.Duration {
+func (a *acquisition) pollInterval(seen scripts.AcquireReply) time.Duration {
 	interval := max(min(pollEvery, a.poll), minPoll)
 	interval += interval * time.Duration(min(seen.Queue, maxPollQueue)) / pollCrowd
 	interval = interval*3/4 + rand.N(interval/2)

@@ -68,13 +68,13 @@ type latchWaiter struct {
 	who   scripts.Caller
 }
 
-func (w latchWaiter) try(ctx context.Context, channel string, _ bool) (scripts.Waiting, error) {
+func (w latchWaiter) try(ctx context.Context, channel string, _ bool) (scripts.AcquireReply, error) {
 	w.who.Channel = channel
 	missing, err := w.latch.send(ctx, "", w.who, false)
 	if err == nil && missing == 0 {
-		return scripts.Waiting{Fence: 1}, nil
+		return scripts.AcquireReply{Fence: 1}, nil
 	}
-	return scripts.Waiting{Queue: 1, Left: pollEvery}, err
+	return scripts.AcquireReply{Queue: 1, Left: pollEvery}, err
 }
 
 // free leaves the queue. Where that fails, the entry ends with the latch.

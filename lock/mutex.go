@@ -80,9 +80,9 @@ type mutexRecord struct {
 	fair bool
 }
 
-func (r *mutexRecord) try(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
+func (r *mutexRecord) try(ctx context.Context, channel string, again bool) (scripts.AcquireReply, error) {
 	who := r.who
-	who.Channel, who.Again = channel, again
+	who.Channel, who.MayBeQueued = channel, again
 	return scripts.Acquire(ctx, r.rdb, r.keys, who, r.ttl, r.fair)
 }
 

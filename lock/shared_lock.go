@@ -67,10 +67,10 @@ type shareRecord struct {
 	ttl    time.Duration
 }
 
-func (r *shareRecord) try(ctx context.Context, channel string, again bool) (scripts.Waiting, error) {
+func (r *shareRecord) try(ctx context.Context, channel string, again bool) (scripts.AcquireReply, error) {
 	who := r.who
-	who.Channel, who.Again = channel, again
-	return scripts.TakeShare(ctx, r.client.scripter(false), r.keys, who, r.share, r.ttl)
+	who.Channel, who.MayBeQueued = channel, again
+	return scripts.AcquireShare(ctx, r.client.scripter(false), r.keys, who, r.share, r.ttl)
 }
 
 func (r *shareRecord) renewals() []scripts.Renewal {
@@ -85,5 +85,5 @@ func (r *shareRecord) renewals() []scripts.Renewal {
 func (r *shareRecord) free(ctx context.Context, channel string) (held bool, err error) {
 	who := r.who
 	who.Channel = channel
-	return scripts.GiveShareBack(ctx, r.client.scripter(false), r.keys, who, r.share)
+	return scripts.ReleaseShare(ctx, r.client.scripter(false), r.keys, who, r.share)
 }

@@ -86,7 +86,7 @@ func Admit(
 // is accepted, with its first slot and without a second event; one that is lost is accepted anew while units are left
 // and the buyer has no other order. Whether the sale is open does not matter, nor its limit, nor the backlog: they did
 // at the first accept. It also works while a verified server is open for lost accepts only.
-func AdmitAgain(
+func Resubmit(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, reqs []AdmitRequest,
 ) (AdmitReply, error) {
 	return admit(ctx, rdb, keys, admitCall{saleID, "resubmit", 1, reqs})

@@ -335,7 +335,7 @@ func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 			t.Fatalf("got %+v, want one accepted", got)
 		}
 	}
-	again, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, "drop-1", batch[1:])
+	again, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, "drop-1", batch[1:])
 	if err != nil || again.Outcomes[0].Code != lua.AdmitBacklogFull {
 		t.Errorf("again: got %+v, %v, want it refused", again, err)
 	}

@@ -71,10 +71,10 @@ func addSynchronizers(calls map[string]func(n int) error, s *scripter) {
 		return err
 	}
 	calls["lock/share.lua"] = func(int) error {
-		_, err := lock.TakeShare(ctx, s, shares, who, share, time.Second)
+		_, err := lock.AcquireShare(ctx, s, shares, who, share, time.Second)
 		return err
 	}
-	calls["lock/unshare.lua"] = func(int) error { _, err := lock.GiveShareBack(ctx, s, shares, who, share); return err }
+	calls["lock/unshare.lua"] = func(int) error { _, err := lock.ReleaseShare(ctx, s, shares, who, share); return err }
 	calls["lock/latch.lua"] = func(int) error {
 		_, err := lock.Latch(ctx, s, keys, lock.LatchSpec{Count: 2, Life: time.Second},
 			lock.LatchCall{Party: "party", Who: who})

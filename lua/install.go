@@ -32,8 +32,8 @@ type Counters struct {
 
 // Staged is how much was staged.
 type Staged struct {
-	Slots  int // buyers
-	People int // waitlist entries
+	Slots   int // buyers
+	Entries int // waitlist entries
 }
 
 // InstallState is what Install puts into Redis.
@@ -44,20 +44,20 @@ type InstallState struct {
 }
 
 // InstallResult is the outcome of Install.
-type InstallResult string
+type InstallCode string
 
 // Every code of Install.
 const (
-	InstallInstalled  InstallResult = "installed"  // the sale is as it was sent
-	InstallIncomplete InstallResult = "incomplete" // fewer or more slots or waitlist entries are staged: stage them again
-	InstallOvertaken  InstallResult = "overtaken"  // another verification, or another server process
+	InstallInstalled  InstallCode = "installed"  // the sale is as it was sent
+	InstallIncomplete InstallCode = "incomplete" // fewer or more slots or waitlist entries are staged: stage them again
+	InstallOvertaken  InstallCode = "overtaken"  // another verification, or another server process
 )
 
 // Install replaces what Redis has of a sale, its buyers and its waitlist by what was staged. Fields.Stock may be less
 // than 0. After an error, or InstallIncomplete, all must be staged again: it may have been used up.
 func Install(
 	ctx context.Context, rdb redis.Scripter, keys InstallKeys, token string, state InstallState,
-) (result InstallResult, err error) {
+) (result InstallCode, err error) {
 	defer named("install", &err)
 	f, c, staged := &state.Fields, &state.Counters, &state.Staged
 	if err := f.check(); err != nil {
@@ -67,7 +67,7 @@ func Install(
 		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged,
 		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting,
 	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version,
-		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.People).Result()
+		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries).Result()
 	if err != nil {
 		return "", err
 	}

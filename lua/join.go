@@ -36,11 +36,11 @@ const (
 // JoinReply is the answer to a request to wait.
 type JoinReply struct {
 	Code        JoinCode
-	Place       Place // of a buyer who waits
-	Slot        Slot  // with JoinAlreadyOrdered
-	Position    int64 // from 1; 0 for a buyer who does not wait
-	OpensMS     int64 // Unix time in ms
-	MaxQuantity int   // units in one order
+	Entry       WaitlistEntry // of a buyer who waits
+	Slot        Slot          // with JoinAlreadyOrdered
+	Position    int64         // from 1; 0 for a buyer who does not wait
+	OpensMS     int64         // Unix time in ms
+	MaxQuantity int           // units in one order
 }
 
 // Join puts a buyer at the end of a sale's waitlist. The last field of the request is not used. After an error, calling
@@ -80,7 +80,7 @@ func decodeJoin(reply any) (JoinReply, error) {
 	r := JoinReply{Code: JoinCode(code), Position: numbers[0], OpensMS: numbers[1], MaxQuantity: int(numbers[2])}
 	switch r.Code {
 	case JoinJoined, JoinAlreadyWaiting, JoinKeyReused:
-		r.Place, err = ParsePlace(about)
+		r.Entry, err = ParseWaitlistEntry(about)
 		if err == nil && r.Position < 1 {
 			err = fmt.Errorf("unknown reply: code %s at position %d", code, r.Position)
 		}

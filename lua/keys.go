@@ -10,12 +10,6 @@ type SaleKeys struct {
 	Waiting  string // hash from user id to waitlist entry
 }
 
-// AdmitKeys and ReleaseKeys are older names of SaleKeys.
-type (
-	AdmitKeys   = SaleKeys
-	ReleaseKeys = SaleKeys
-)
-
 // withOrders are all keys, in the order of the scripts that can hand units over.
 func (k SaleKeys) withOrders() []string {
 	return []string{k.Sale, k.Buyers, k.Trusted, k.Orders, k.Waitlist, k.Waiting}

@@ -22,7 +22,7 @@ type model struct {
 
 	ledger map[accept]*account
 
-	waiting map[string]lua.Place // waitlist entries by user
+	waiting map[string]lua.WaitlistEntry // waitlist entries by user
 	tickets int64
 	served  int64  // the ticket of the last buyer who was handed an order
 	unfair  string // which ticket overtook which
@@ -51,7 +51,7 @@ type account struct {
 func newModel() *model {
 	return &model{
 		slots: map[string]lua.Slot{}, consumers: map[string]bool{}, others: map[string]string{},
-		ledger: map[accept]*account{}, waiting: map[string]lua.Place{},
+		ledger: map[accept]*account{}, waiting: map[string]lua.WaitlistEntry{},
 	}
 }
 

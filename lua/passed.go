@@ -13,20 +13,20 @@ var passedSource string
 var passedScript = redis.NewScript(passedSource)
 
 // Passage is the outcome of Passed.
-type Passage string
+type PassedCode string
 
 // Every code of Passed.
 const (
-	PassagePassed    Passage = "passed"    // no event of that instant, or an older one, is in the stream
-	PassageWaiting   Passage = "waiting"   // there is one
-	PassageUntrusted Passage = "untrusted" // the server's state is not verified: nothing is known
+	PassedAll       PassedCode = "passed"    // no event of that instant, or an older one, is in the stream
+	PassedNotYet    PassedCode = "waiting"   // there is one
+	PassedUntrusted PassedCode = "untrusted" // the server's state is not verified: nothing is known
 )
 
 // Passed checks whether every event that was in a stream at an instant, in milliseconds of Redis' clock, is settled. 0
 // means now. It returns the instant to check again. It changes nothing.
 func Passed(
 	ctx context.Context, rdb redis.Scripter, stream, trustedKey string, atMS int64,
-) (code Passage, checkedMS int64, err error) {
+) (code PassedCode, checkedMS int64, err error) {
 	defer named("passed", &err)
 	reply, err := passedScript.Run(ctx, rdb, []string{stream, trustedKey}, atMS).Result()
 	if err != nil {
@@ -39,6 +39,6 @@ func Passed(
 	if checkedMS, err = replyInteger(items[1]); err != nil {
 		return "", 0, err
 	}
-	code, err = replyCode(items[0], PassagePassed, PassageWaiting, PassageUntrusted)
+	code, err = replyCode(items[0], PassedAll, PassedNotYet, PassedUntrusted)
 	return code, checkedMS, err
 }

@@ -7,7 +7,7 @@ import (
 	"sluice/lua"
 )
 
-func (f *fixture) mustPass(atMS int64) (lua.Passage, int64) {
+func (f *fixture) mustPass(atMS int64) (lua.PassedCode, int64) {
 	f.Helper()
 	got, at, err := lua.Passed(f.ctx, f.rdb, f.saleKeys.Orders, f.saleKeys.Trusted, atMS)
 	if err != nil {
@@ -20,29 +20,29 @@ func (f *fixture) mustPass(atMS int64) (lua.Passage, int64) {
 func TestPassedFollowsTheStream(t *testing.T) {
 	f := newFixture(t)
 	got, _ := f.mustPass(0)
-	same(t, "without a stream", got, lua.PassagePassed)
+	same(t, "without a stream", got, lua.PassedAll)
 	ids := f.delivered(2)
 	got, at := f.mustPass(0)
-	same(t, "two events", got, lua.PassageWaiting)
+	same(t, "two events", got, lua.PassedNotYet)
 	if now := f.nowMS(); at > now || at < now-time.Minute.Milliseconds() {
 		t.Errorf("asked about now, got %d, which is not %d", at, now)
 	}
 	got, again := f.mustPass(1)
-	same(t, "before any event", got, lua.PassagePassed)
+	same(t, "before any event", got, lua.PassedAll)
 	same(t, "the instant", again, int64(1))
 
 	f.mustSettle(lua.SettleItem{EntryID: ids[0]})
 	f.unchanged("looking", func() {
 		got, again = f.mustPass(at)
-		same(t, "one event left", got, lua.PassageWaiting)
+		same(t, "one event left", got, lua.PassedNotYet)
 		same(t, "the instant", again, at)
 	})
 	f.mustSettle(lua.SettleItem{EntryID: ids[1]})
 	got, _ = f.mustPass(at)
-	same(t, "none left", got, lua.PassagePassed)
+	same(t, "none left", got, lua.PassedAll)
 	f.do("XADD", f.saleKeys.Orders, at+1, "v", "1")
 	got, _ = f.mustPass(at)
-	same(t, "a later one", got, lua.PassagePassed)
+	same(t, "a later one", got, lua.PassedAll)
 }
 
 // A clock that was set back makes no event look settled: its id is ahead of the clock then.
@@ -51,7 +51,7 @@ func TestPassedWithIdsAheadOfTheClock(t *testing.T) {
 	ahead := f.nowMS() + time.Hour.Milliseconds()
 	f.do("XADD", f.saleKeys.Orders, ahead, "v", "1")
 	got, at := f.mustPass(0)
-	same(t, "got", got, lua.PassageWaiting)
+	same(t, "got", got, lua.PassedNotYet)
 	same(t, "the instant", at, ahead)
 }
 
@@ -61,7 +61,7 @@ func TestPassedOnlyWhereTrusted(t *testing.T) {
 	for _, state := range []string{"", "another", "reopening:" + f.do("GET", f.saleKeys.Trusted).(string)} {
 		f.do("SET", f.saleKeys.Trusted, state)
 		got, _ := f.mustPass(0)
-		same(t, state, got, lua.PassageUntrusted)
+		same(t, state, got, lua.PassedUntrusted)
 	}
 }
 

@@ -37,7 +37,7 @@ const (
 
 // Look returns how far a partition is verified, and which server has it: "<run_id>:<replid>" of the process and of the
 // history of its data. It changes nothing.
-func Look(ctx context.Context, rdb redis.Scripter, keys VerifyKeys) (trust Trust, server string, err error) {
+func ReadTrust(ctx context.Context, rdb redis.Scripter, keys VerifyKeys) (trust Trust, server string, err error) {
 	return verify(ctx, rdb, keys, "look", none)
 }
 

@@ -14,7 +14,7 @@ import (
 
 func (f *fixture) look() lua.Trust {
 	f.Helper()
-	state, runID, err := lua.Look(f.ctx, f.rdb, f.verify())
+	state, runID, err := lua.ReadTrust(f.ctx, f.rdb, f.verify())
 	if err != nil || len(runID) != 81 {
 		f.Fatalf("look: got %q, run_id %q, %v", state, runID, err)
 	}
@@ -79,7 +79,7 @@ func TestNothingElseIsTrusted(t *testing.T) {
 	// Half open: lost accepts only.
 	f.do("SET", f.saleKeys.Trusted, "reopening:"+runID)
 	f.refusedEverywhere("half open", false)
-	resubmitted, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
+	resubmitted, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 	if err != nil || resubmitted.Outcomes[0].Code != lua.AdmitAccepted {
 		t.Errorf("a lost accept: got %+v, %v", resubmitted, err)
 	}
@@ -91,7 +91,7 @@ func (f *fixture) refusedEverywhere(what string, resubmitToo bool) {
 	f.unchanged(what, func() {
 		same(f, what+": admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitUntrusted})
 		if resubmitToo {
-			reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
+			reply, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 			if err != nil || reply.Outcomes[0].Code != lua.AdmitUntrusted {
 				f.Fatalf("%s: resubmit: got %+v, %v", what, reply, err)
 			}
@@ -139,7 +139,7 @@ func TestResubmittedAcceptsNeedUnitsOnly(t *testing.T) {
 	second := request(4, "ann")
 	reqs := []lua.AdmitRequest{big, rest, more, second}
 	for range 2 {
-		reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, reqs)
+		reply, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, reqs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func TestInstallReplacesASaleWhole(t *testing.T) {
 	fields.Stock, fields.Total, fields.Version = -3, 7, 4
 	counters := lua.Counters{Accepted: 9, Released: 2}
 	slot := slotText(slotOf(request(3, "cy"), 77, 9))
-	install := func(slots int, want lua.InstallResult) {
+	install := func(slots int, want lua.InstallCode) {
 		t.Helper()
 		if got, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.InstallState{Fields: fields, Counters: counters, Staged: lua.Staged{Slots: slots}}); err != nil || got != want {
 			t.Fatalf("install: got %q, %v, want %q", got, err, want)
@@ -210,10 +210,10 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 		f.badCall("install.lua", []string{"a", "b", "c", "d"}, "one")
 		f.badCall("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", "")
 	})
-	f.spoilt(f.saleKeys.Trusted, func() error { _, _, err := lua.Look(f.ctx, f.rdb, f.verify()); return err })
+	f.spoilt(f.saleKeys.Trusted, func() error { _, _, err := lua.ReadTrust(f.ctx, f.rdb, f.verify()); return err })
 	spoiltOwner := f.verify()
 	spoiltOwner.Installation = f.saleKeys.Sale + "-owner"
-	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.Look(f.ctx, f.rdb, spoiltOwner); return err })
+	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.ReadTrust(f.ctx, f.rdb, spoiltOwner); return err })
 	f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "begin", "one", "-")
 }
 
@@ -228,7 +228,7 @@ func TestAForeignVerificationChangesNothing(t *testing.T) {
 			t.Errorf("a step of another installation: got %q, %v, want foreign", got, err)
 		}
 	}
-	if got, _, err := lua.Look(f.ctx, f.rdb, theirs); err != nil || got != lua.Foreign {
+	if got, _, err := lua.ReadTrust(f.ctx, f.rdb, theirs); err != nil || got != lua.Foreign {
 		t.Errorf("look: got %q, %v, want foreign", got, err)
 	}
 	same(t, "its owner's look", f.look(), lua.Trusted)

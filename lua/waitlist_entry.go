@@ -1,7 +1,7 @@
 package lua
 
 // Place is a buyer's entry in the waitlist of a sale: all that is needed to make the order.
-type Place struct {
+type WaitlistEntry struct {
 	OrderID     string // of the order that will be made
 	Quantity    int    // units
 	Number      int64  // order number
@@ -12,19 +12,19 @@ type Place struct {
 }
 
 // ParsePlace reads a waitlist entry. It has the form of a slot, with the ticket in the place of the sequence.
-func ParsePlace(value string) (Place, error) {
+func ParseWaitlistEntry(value string) (WaitlistEntry, error) {
 	s, err := ParseSlot(value)
 	if err != nil {
-		return Place{}, err
+		return WaitlistEntry{}, err
 	}
-	return Place{
+	return WaitlistEntry{
 		OrderID: s.OrderID, Quantity: s.Quantity, Number: s.Number, JoinedMS: s.AcceptedMS, Ticket: s.Sequence,
 		KeyHash: s.KeyHash, PayloadHash: s.PayloadHash,
 	}, nil
 }
 
 // String is the entry as join.lua writes it; ParsePlace reads it.
-func (e Place) String() string {
+func (e WaitlistEntry) String() string {
 	return Slot{
 		OrderID: e.OrderID, Quantity: e.Quantity, Number: e.Number, AcceptedMS: e.JoinedMS, Sequence: e.Ticket,
 		KeyHash: e.KeyHash, PayloadHash: e.PayloadHash,

@@ -40,7 +40,7 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 					return
 				}
 				mu.Lock()
-				ticket[r.OrderID] = reply.Place.Ticket
+				ticket[r.OrderID] = reply.Entry.Ticket
 				mu.Unlock()
 				if random.IntN(4) == 0 {
 					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: user, OrderID: r.OrderID})

@@ -35,13 +35,13 @@ func (m *model) join(nowMS int64, r lua.AdmitRequest) lua.JoinReply {
 			return reply
 		}
 		m.tickets++
-		entry = lua.Place{
+		entry = lua.WaitlistEntry{
 			OrderID: r.OrderID, Quantity: r.Quantity, Number: r.Number, JoinedMS: nowMS, Ticket: m.tickets,
 			KeyHash: r.KeyHash, PayloadHash: r.PayloadHash,
 		}
 		m.waiting[r.UserID] = entry
 	}
-	reply.Place, reply.Position = entry, int64(slices.Index(m.queue(), r.UserID)+1)
+	reply.Entry, reply.Position = entry, int64(slices.Index(m.queue(), r.UserID)+1)
 	switch {
 	case entry.Quantity == r.Quantity:
 		reply.Code = lua.JoinJoined
@@ -176,7 +176,7 @@ func (m *machine) stepJoin(t *rapid.T) {
 		at := before
 		switch after := m.nowMS(); {
 		case got.Code == lua.JoinJoined:
-			at = got.Place.JoinedMS
+			at = got.Entry.JoinedMS
 			if _, waits := m.model.waiting[r.UserID]; !waits && (at < before || at > after) {
 				t.Fatalf("joined at %d, between %d and %d", at, before, after)
 			}
@@ -254,7 +254,7 @@ func (m *machine) stepResubmit(t *rapid.T) {
 		r.KeyHash, r.PayloadHash = entry.KeyHash, entry.PayloadHash
 	}
 	for range m.times(t) {
-		got, err := lua.AdmitAgain(m.ctx, m.rdb, m.saleKeys, saleID, []lua.AdmitRequest{r})
+		got, err := lua.Resubmit(m.ctx, m.rdb, m.saleKeys, saleID, []lua.AdmitRequest{r})
 		if err != nil {
 			t.Fatal(err)
 		}

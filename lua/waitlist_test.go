@@ -20,7 +20,7 @@ func (f *fixture) join(r lua.AdmitRequest) lua.JoinReply {
 }
 
 // joins lets a buyer wait and expects a position.
-func (f *fixture) joins(n int, user string, quantity int, position int64) lua.Place {
+func (f *fixture) joins(n int, user string, quantity int, position int64) lua.WaitlistEntry {
 	f.Helper()
 	r := request(n, user)
 	r.Quantity = quantity
@@ -28,7 +28,7 @@ func (f *fixture) joins(n int, user string, quantity int, position int64) lua.Pl
 	if reply.Code != lua.JoinJoined || reply.Position != position {
 		f.Fatalf("join of %s: got %+v, want position %d", user, reply, position)
 	}
-	return reply.Place
+	return reply.Entry
 }
 
 func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
@@ -277,7 +277,7 @@ func TestALostAcceptGoesBeforeTheList(t *testing.T) {
 	f.joins(11, "ann", 2, 1)
 	f.joins(12, "bob", 1, 2)
 	f.giveBack("first-1", 1)
-	reply, err := lua.AdmitAgain(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(12, "bob")})
+	reply, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(12, "bob")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,15 +293,15 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 	sale := f.soldOut(1)
 	f.joins(11, "ann", 1, 1)
 	keys := f.installKeys()
-	entry := lua.Place{OrderID: orderID(21), Quantity: 2, Number: 5, JoinedMS: 77, Ticket: 8, KeyHash: "k", PayloadHash: "p"}
+	entry := lua.WaitlistEntry{OrderID: orderID(21), Quantity: 2, Number: 5, JoinedMS: 77, Ticket: 8, KeyHash: "k", PayloadHash: "p"}
 	f.do("ZADD", keys.StagedWaitlist, 8, "bob")
 	f.do("HSET", keys.StagedWaiting, "bob", entry.String())
 	f.do("PEXPIRE", keys.StagedWaitlist, 60_000)
 	f.do("PEXPIRE", keys.StagedWaiting, 60_000)
 	f.step(lua.BeginVerify, "one", lua.Verifying)
 	sale.Stock = 1
-	install := func(entries int) lua.InstallResult {
-		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.InstallState{Fields: sale, Counters: lua.Counters{Accepted: 1, Tickets: 9}, Staged: lua.Staged{People: entries}})
+	install := func(entries int) lua.InstallCode {
+		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.InstallState{Fields: sale, Counters: lua.Counters{Accepted: 1, Tickets: 9}, Staged: lua.Staged{Entries: entries}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 	s := f.state()
 	same(t, "sale", s.Sale, want)
 	same(t, "waitlist", s.Waitlist, []string{"bob"})
-	got, err := lua.ParsePlace(s.Waiting["bob"])
+	got, err := lua.ParseWaitlistEntry(s.Waiting["bob"])
 	if err != nil || got != entry {
 		t.Errorf("bob waits for %+v, %v", got, err)
 	}

@@ -79,7 +79,7 @@ func (k Keys) StagedWaiting(p Partition, saleID, token string) string {
 }
 
 // News is the channel that tells which orders changed.
-func (k Keys) News(p Partition) string { return k.in(p, "news") }
+func (k Keys) Changes(p Partition) string { return k.in(p, "news") }
 
 // Marker is written, always with the same value, by whoever wants confirmed what was written before.
 func (k Keys) Marker(p Partition) string { return k.in(p, "marker") }
@@ -88,19 +88,19 @@ func (k Keys) Marker(p Partition) string { return k.in(p, "marker") }
 func (k Keys) OrderCounter(day string) string { return k.Prefix + ":{seq}:order:" + day }
 
 // OrderCounterGiver holds "<run_id>:<replid>" of the server process that leased numbers of that counter last.
-func (k Keys) OrderCounterGiver(day string) string { return k.Prefix + ":{seq}:giver:" + day }
+func (k Keys) OrderCounterIssuer(day string) string { return k.Prefix + ":{seq}:giver:" + day }
 
 // ForAdmit are the keys of lua.Admit and lua.Join.
-func (k Keys) ForAdmit(p Partition, saleID string) lua.AdmitKeys {
-	return lua.AdmitKeys{
+func (k Keys) ForAdmit(p Partition, saleID string) lua.SaleKeys {
+	return lua.SaleKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
 		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
 	}
 }
 
 // ForRelease are the keys of the scripts that give units back: lua.Release, lua.HandOver, lua.Leave and lua.Adjust.
-func (k Keys) ForRelease(p Partition, saleID string) lua.ReleaseKeys {
-	return lua.ReleaseKeys{
+func (k Keys) ForRelease(p Partition, saleID string) lua.SaleKeys {
+	return lua.SaleKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
 		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
 	}

@@ -13,11 +13,12 @@ import (
 // Limits of a sale and an order. Each is far above any honest use and low enough to keep every sum inside 64 bits and
 // every key and row small.
 const (
-	MaxStock         = 1 << 31   // units in one sale
-	MaxQuantityLimit = 1000      // units in one order, whatever the sale allows
-	MaxTitleBytes    = 200       // shown on pages
-	MaxUserIDBytes   = 128       // fits any UUID, ULID or OIDC subject in use
-	MaxWaitlist      = 1_000_000 // people who may wait for one sale: some 300 MB of Redis
+	MaxStock         = 1 << 31       // units in one sale
+	MaxQuantityLimit = 1000          // units in one order, whatever the sale allows
+	MaxTitleBytes    = 200           // shown on pages
+	MaxUserIDBytes   = 128           // fits any UUID, ULID or OIDC subject in use
+	MaxWaitlist      = 1_000_000     // people who may wait for one sale: some 300 MB of Redis
+	MaxUnitPrice     = 1_000_000_000 // minor units per unit: some millions in any currency
 	MaxPaymentWindow = 30 * 24 * time.Hour
 )
 
@@ -176,4 +177,17 @@ func (s *Sale) ShareOf(p Partition, total int64) int64 {
 		share++
 	}
 	return share
+}
+
+// ValidCurrency reports whether a text has the form of an ISO 4217 code. Which of them exist is left to whoever sets prices.
+func ValidCurrency(code string) bool {
+	if len(code) != 3 {
+		return false
+	}
+	for i := range len(code) {
+		if code[i] < 'A' || code[i] > 'Z' {
+			return false
+		}
+	}
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/pipeline"
+	"sluice/pipeline/pipelinetest"
 )
 
 func TestSaleIDs(t *testing.T) {
@@ -105,7 +106,7 @@ func TestSalesThatBreakARule(t *testing.T) {
 // What Validate lets pass can be loaded into Redis: else a sale would exist that nobody could ever open.
 func TestEveryValidWindowCanBeLoaded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, rigOptions{NoSale: true})
+	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
 	windows := []time.Time{
 		{}, time.UnixMilli(-1), time.UnixMilli(0), time.UnixMicro(1), time.UnixMilli(1), time.Now(), time.Now().Add(time.Microsecond),
 		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -114,11 +115,11 @@ func TestEveryValidWindowCanBeLoaded(t *testing.T) {
 	for i, opens := range windows {
 		for j, closes := range windows {
 			sale := &pipeline.Sale{ID: fmt.Sprintf("drop-%d-%d", i, j), Title: "A thing", Total: 1, MaxQuantity: 1, OpensAt: opens, ClosesAt: closes}
-			switch err := r.publisher.Create(r.ctx(), sale); pipeline.KindOf(err) {
+			switch err := r.Publisher.Create(r.Ctx(), sale); pipeline.KindOf(err) {
 			case "":
 				created++
 			case pipeline.KindInvalid:
-				if _, err := r.store.Sale(r.ctx(), sale.ID); pipeline.KindOf(err) != pipeline.KindNotFound {
+				if _, err := r.Store.Sale(r.Ctx(), sale.ID); pipeline.KindOf(err) != pipeline.KindNotFound {
 					t.Errorf("%s to %s: refused, but it exists", opens, closes)
 				}
 			default:

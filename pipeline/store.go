@@ -34,7 +34,7 @@ type PersistOutcome string
 const (
 	PersistInserted       PersistOutcome = "inserted"        // a new row, counted in the sale's sold units
 	PersistRedelivered    PersistOutcome = "redelivered"     // the order stands since an earlier delivery, of this accept or another one
-	PersistReadmitted     PersistOutcome = "readmitted"      // the order has ended, and this is another accept of it: its units must go back
+	PersistResubmitted    PersistOutcome = "readmitted"      // the order has ended, and this is another accept of it: its units must go back
 	PersistBuyerConflict  PersistOutcome = "buyer-conflict"  // another order of that buyer is live in the sale
 	PersistNumberConflict PersistOutcome = "number-conflict" // another order has that number
 	PersistUnknownSale    PersistOutcome = "unknown-sale"    // Postgres has no such sale

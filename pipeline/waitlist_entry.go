@@ -5,7 +5,7 @@ import (
 )
 
 // Stay is one stay of a buyer in the waitlist of a sale, as Postgres notes it.
-type Stay struct {
+type WaitlistEntry struct {
 	SaleID      string
 	OrderID     string // of the order that is made when the buyer's turn comes
 	UserID      string

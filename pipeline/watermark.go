@@ -1,7 +1,7 @@
 package pipeline
 
 // Mark is what Redis must at least hold of a sale on a partition.
-type Mark struct {
+type Watermark struct {
 	SaleID    string
 	Partition Partition
 	Version   int64 // of the sale's definition

@@ -90,7 +90,7 @@ func (r *endpointRun) send(ctx context.Context, e *Event) Result {
 func (r *endpointRun) save(ctx context.Context, lease time.Duration) bool {
 	savedAt, kept := time.Now(), false
 	err := r.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
-		kept, err = r.store.Advance(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered, Lease: lease})
+		kept, err = r.store.AdvanceEndpoint(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered, Lease: lease})
 		return err
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *endpointRun) fail(ctx context.Context, e *Event, result Result) {
 	}
 	disabled := ""
 	err := r.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
-		disabled, err = r.store.Fail(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered}, f)
+		disabled, err = r.store.FailEndpoint(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered}, f)
 		return err
 	})
 	switch {

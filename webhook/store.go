@@ -52,10 +52,10 @@ type Store interface {
 	// NextEvents returns up to limit events after a position; those that the endpoint does not want have no data.
 	NextEvents(ctx context.Context, after int64, types []string, limit int) ([]Event, error)
 	// Advance saves progress. It returns false when the claim is lost, or the endpoint was disabled or removed.
-	Advance(ctx context.Context, c *Claim, p Progress) (bool, error)
+	AdvanceEndpoint(ctx context.Context, c *Claim, p Progress) (bool, error)
 	// Fail saves progress and a failure, and gives the claim up. It returns why the endpoint is disabled now, if this
 	// call did it.
-	Fail(ctx context.Context, c *Claim, p Progress, f Failure) (disabled string, err error)
+	FailEndpoint(ctx context.Context, c *Claim, p Progress, f Failure) (disabled string, err error)
 	// PruneEvents deletes up to limit events that need not be kept.
 	PruneEvents(ctx context.Context, limit int) (Pruned, error)
 	// Endpoints returns all endpoints without their secrets, by id.

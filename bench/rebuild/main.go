@@ -26,6 +26,9 @@ import (
 	"sluice/internal/process"
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 )
 
 const (
@@ -112,12 +115,12 @@ func (s *stage) open(ctx context.Context, orders int) (err error) {
 	s.sale = &pipeline.Sale{
 		ID: saleID, Title: "A big sale", Total: int64(orders) + 1000, MaxQuantity: 1, OpensAt: now.Add(-time.Hour), ClosesAt: now.Add(time.Hour),
 	}
-	return pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, s.store, partitions,
+	return sales.NewPublisher(s.rdb, pipeline.DefaultKeys, s.store, partitions,
 		process.NewLogger(os.Stderr, config.Config{})).Create(ctx, s.sale)
 }
 
-func (s *stage) verifier() *pipeline.Verifier {
-	return pipeline.NewVerifier(process.NewParts(s.rdb, s.store, partitions, process.NewLogger(os.Stderr, config.Config{})).VerifierConfig())
+func (s *stage) verifier() *recovery.Verifier {
+	return recovery.NewVerifier(process.NewParts(s.rdb, s.store, partitions, process.NewLogger(os.Stderr, config.Config{})).VerifierConfig())
 }
 
 // fill copies the orders into Postgres, as workers would have persisted them, with the sale's counter and its
@@ -190,7 +193,7 @@ func (s *stage) measure(ctx context.Context, name string, strike func(context.Co
 func (s *stage) opened(ctx context.Context) error {
 	p := s.sale.Partitions[0]
 	return wait(ctx, func() bool {
-		state, _, err := lua.Look(ctx, s.rdb, pipeline.DefaultKeys.Look(p))
+		state, _, err := lua.ReadTrust(ctx, s.rdb, pipeline.DefaultKeys.Look(p))
 		return err == nil && state == lua.Trusted && s.rdb.Exists(ctx, pipeline.DefaultKeys.Sale(p, saleID)).Val() == 1
 	})
 }
@@ -212,7 +215,7 @@ func wait(ctx context.Context, done func() bool) error {
 func (s *stage) check(ctx context.Context, orders int) error {
 	resetPeak()
 	began := time.Now()
-	report, err := pipeline.NewAuditor(s.rdb, pipeline.DefaultKeys, s.store).Audit(ctx, s.sale)
+	report, err := audit.NewAuditor(s.rdb, pipeline.DefaultKeys, s.store).Audit(ctx, s.sale)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,9 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/sales"
 )
 
 const (
@@ -46,7 +49,7 @@ func aSale(id string) *pipeline.Sale {
 func (r *run) openSale() *pipeline.Sale {
 	r.Helper()
 	sale := aSale(saleID)
-	r.must(pipeline.NewPublisher(r.rdb, keys, r.store, partitions, silent).Create(r.Context(), sale))
+	r.must(sales.NewPublisher(r.rdb, keys, r.store, partitions, silent).Create(r.Context(), sale))
 	return r.stored(saleID)
 }
 
@@ -60,11 +63,11 @@ func (r *run) stored(id string) *pipeline.Sale {
 // accept has buyers order a unit each, one after the other, as an api without a crash does.
 func (r *run) accept(sale *pipeline.Sale, users ...string) {
 	r.Helper()
-	a := pipeline.NewAdmission(r.rdb, keys, pipeline.AdmissionOptions{RequestTimeout: patience},
+	a := admission.New(r.rdb, keys, admission.Options{RequestTimeout: patience},
 		nil, silent)
 	for _, user := range users {
 		d, err := a.Admit(r.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
-		if err != nil || d.Result != pipeline.AdmissionAccepted {
+		if err != nil || d.Result != admission.Accepted {
 			r.Fatalf("order of %s: got %q, %v, want accepted", user, d.Result, err)
 		}
 	}
@@ -164,7 +167,7 @@ func (r *run) same(what string, got, want []string) {
 // balanced audits a sale, and compares with our own reading who has a slot in Redis and how much is left there.
 func (r *run) balanced(id string, live ...string) {
 	r.Helper()
-	report, err := pipeline.NewAuditor(r.rdb, keys, r.store).Audit(r.Context(), r.stored(id))
+	report, err := audit.NewAuditor(r.rdb, keys, r.store).Audit(r.Context(), r.stored(id))
 	if err != nil {
 		r.Errorf("audit of %s: %v", id, err)
 		return
@@ -185,7 +188,7 @@ func (r *run) balanced(id string, live ...string) {
 
 // trusted reports whether Redis is open to buyers.
 func (r *run) trusted() bool {
-	trust, _, err := lua.Look(context.WithoutCancel(r.Context()), r.rdb, keys.Look(only))
+	trust, _, err := lua.ReadTrust(context.WithoutCancel(r.Context()), r.rdb, keys.Look(only))
 	return err == nil && trust == lua.Trusted
 }
 

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/programs"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
 )
 
 const (
@@ -110,7 +111,7 @@ func (p *testbed) reset(t *testing.T) {
 	if _, err := p.store.EnsurePartitions(t.Context(), partitions); err != nil {
 		t.Fatal(err)
 	}
-	if err := pipeline.EnsureVerified(t.Context(), p.rdb, keys, p.store, partitions, silent); err != nil {
+	if err := recovery.EnsureVerified(t.Context(), p.rdb, keys, p.store, partitions, silent); err != nil {
 		t.Fatal(err)
 	}
 }

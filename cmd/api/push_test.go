@@ -27,6 +27,12 @@ import (
 	"sluice/internal/localservers"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
+	"sluice/pipeline/worker"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -104,8 +110,8 @@ func newSite(t *testing.T, stock int) *site {
 	}
 	_, err = store.EnsurePartitions(ctx, 16)
 	must(t, err)
-	must(t, pipeline.EnsureVerified(ctx, s.rdb, pipeline.DefaultKeys, store, 16, quiet))
-	must(t, pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, quiet).Create(ctx, s.sale))
+	must(t, recovery.EnsureVerified(ctx, s.rdb, pipeline.DefaultKeys, store, 16, quiet))
+	must(t, sales.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, quiet).Create(ctx, s.sale))
 	s.serve(t)
 	return s
 }
@@ -146,7 +152,7 @@ func (s *site) logged() string {
 // accept has so many buyers order, and returns their orders' ids.
 func (s *site) accept(t *testing.T, buyers int) []string {
 	t.Helper()
-	admission := pipeline.NewAdmission(s.rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{QueueLimit: buyers, RequestTimeout: time.Minute},
+	admission := admission.New(s.rdb, pipeline.DefaultKeys, admission.Options{QueueLimit: buyers, RequestTimeout: time.Minute},
 		nil, quiet)
 	orders := make([]string, buyers)
 	var all sync.WaitGroup
@@ -229,9 +235,9 @@ func (n noted) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, e
 // work runs a worker until the context ends.
 func (s *site) work(ctx context.Context, t *testing.T, note func(string, time.Time)) {
 	reader := testkit.Client(t, s.servers.Redis.URL())
-	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+	worker, err := worker.New(worker.Config{
 		Redis: s.rdb, Reader: reader, Keys: pipeline.DefaultKeys, Store: noted{s.store, note},
-		Options: pipeline.WorkerOptions{Partitions: 16}, Log: quiet,
+		Options: worker.Options{Partitions: 16}, Log: quiet,
 	})
 	if err != nil {
 		t.Errorf("worker: %v", err)
@@ -246,8 +252,8 @@ func (s *site) expire(ctx context.Context, t *testing.T, note func(string, time.
 		t.Errorf("make the orders overdue: %v", err)
 		return
 	}
-	notifier := pipeline.NewNotifier(s.rdb, pipeline.DefaultKeys, quiet)
-	if err := pipeline.NewExpirer(noted{s.store, note}, notifier, nil, quiet).Expire(ctx); err != nil {
+	notifier := notification.NewNotifier(s.rdb, pipeline.DefaultKeys, quiet)
+	if err := lifecycle.NewExpirer(noted{s.store, note}, notifier, nil, quiet).Expire(ctx); err != nil {
 		t.Errorf("expire: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
 )
 
 type auditCmd struct {
@@ -44,7 +45,7 @@ func (c *auditCmd) Run(a *app) error {
 
 // audits audits one sale, or all.
 func (s *stores) audits(ctx context.Context, only string) ([]view.Audit, error) {
-	auditor := pipeline.NewAuditor(s.redis, s.keys, s.postgres)
+	auditor := audit.NewAuditor(s.redis, s.keys, s.postgres)
 	views := []view.Audit{}
 	err := s.oneOrEachSale(ctx, only, func(sale *pipeline.Sale) error {
 		audited, err := auditOne(ctx, auditor, sale)
@@ -67,7 +68,7 @@ func (s *stores) oneOrEachSale(ctx context.Context, only string, do func(*pipeli
 }
 
 // auditOne turns a sale that is missing in Redis into a finding: its units are nowhere.
-func auditOne(ctx context.Context, auditor *pipeline.Auditor, sale *pipeline.Sale) (view.Audit, error) {
+func auditOne(ctx context.Context, auditor *audit.Auditor, sale *pipeline.Sale) (view.Audit, error) {
 	r, err := auditor.Audit(ctx, sale)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded {
 		return view.LostSale(sale, sentence(err)), nil

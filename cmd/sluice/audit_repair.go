@@ -8,6 +8,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
 )
 
 // repair shows how what audits find wrong would be repaired, or repairs it. It ends with errFound when anything is
@@ -47,7 +48,7 @@ func (s *stores) repairs(a *app, only string, apply bool) ([]view.Repair, error)
 	return views, err
 }
 
-func repairOne(ctx context.Context, repairer *pipeline.Repairer, sale *pipeline.Sale, apply bool) (view.Repair, error) {
+func repairOne(ctx context.Context, repairer *recovery.Repairer, sale *pipeline.Sale, apply bool) (view.Repair, error) {
 	report, err := repairer.Repair(ctx, sale.ID, actor(), apply)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded {
 		return view.Repair{Found: view.LostSale(sale, sentence(err)+": see sluice rebuild"), Rebuilt: []pipeline.RebuildReport{}}, nil

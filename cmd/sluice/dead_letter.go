@@ -8,6 +8,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // deadLetterCmd groups what can be done with dead letters.
@@ -28,11 +29,11 @@ type letterList struct {
 
 // Run lists dead letters.
 func (c *letterList) Run(a *app) error {
-	if c.Limit < 1 || c.Limit > pipeline.MaxLetters {
-		return usagef("--limit %d: use 1 to %d", c.Limit, pipeline.MaxLetters)
+	if c.Limit < 1 || c.Limit > deadletter.MaxLetters {
+		return usagef("--limit %d: use 1 to %d", c.Limit, deadletter.MaxLetters)
 	}
 	return a.withStores(func(s *stores) error {
-		letters, err := s.postgres.Letters(a.ctx, pipeline.LettersFilter{
+		letters, err := s.postgres.Letters(a.ctx, deadletter.Filter{
 			After: c.After, SaleID: string(c.Sale), Reason: c.Reason, All: c.All, Limit: c.Limit,
 		})
 		if err != nil {
@@ -99,7 +100,7 @@ func parseRepairs(set []string) (map[string]string, error) {
 		}
 		repairs[name] = value
 	}
-	return repairs, pipeline.ValidateRepairs(repairs)
+	return repairs, deadletter.ValidateRepairs(repairs)
 }
 
 type letterDiscard struct {
@@ -118,7 +119,7 @@ func (c *letterDiscard) Run(a *app) error {
 	})
 }
 
-func (a *app) replayer(s *stores) *pipeline.Replayer {
+func (a *app) replayer(s *stores) *deadletter.Replayer {
 	return s.parts(process.NewLogger(a.err, s.cfg)).Replayer()
 }
 

@@ -9,6 +9,7 @@ import (
 	"sluice/internal/testkit"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // bury makes a dead letter of a foreign stream entry, and returns its id.
@@ -18,12 +19,12 @@ func bury(t *testing.T, at []string, entry string, payload map[string]any) strin
 	must(t, err)
 	defer store.Close()
 	sale, _ := payload["s"].(string)
-	letter := pipeline.DeadLetter{
-		Partition: 3, EntryID: entry, SaleID: sale, Payload: payload, Reason: pipeline.LetterUndecodable,
+	letter := deadletter.Message{
+		Partition: 3, EntryID: entry, SaleID: sale, Payload: payload, Reason: deadletter.Undecodable,
 		Error: "field k is missing", Deliveries: 1,
 	}
 	must(t, store.BuryEvent(t.Context(), letter, nil))
-	letters, err := store.Letters(t.Context(), pipeline.LettersFilter{})
+	letters, err := store.Letters(t.Context(), deadletter.Filter{})
 	must(t, err)
 	return fmt.Sprint(letters[len(letters)-1].ID)
 }

@@ -8,11 +8,11 @@ import (
 
 	"sluice/internal/table"
 	"sluice/internal/view"
-	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // printLetter shows all of a letter: the long parts, which no table cell would hold, on lines of their own.
-func (a *app) printLetter(l *pipeline.Letter) error {
+func (a *app) printLetter(l *deadletter.Letter) error {
 	v := view.NewLetter(l)
 	if a.json {
 		return a.printJSON(v)
@@ -39,9 +39,9 @@ func (a *app) printLetter(l *pipeline.Letter) error {
 	return nil
 }
 
-func stateText(l *pipeline.Letter) string {
+func stateText(l *deadletter.Letter) string {
 	switch {
-	case l.Resolution == pipeline.LetterReplayed:
+	case l.Resolution == deadletter.Replayed:
 		return "replayed at " + shortTime(l.ResolvedAt) + " as order " + l.ReplayID
 	case l.Resolution != "":
 		return string(l.Resolution) + " at " + shortTime(l.ResolvedAt)

@@ -14,6 +14,8 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/programs"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 )
 
 // Where the dev API listens unless set otherwise or in use: the addresses that the documentation shows.
@@ -132,10 +134,10 @@ func exampleSale(ctx context.Context, c *programs.Stack) error {
 		return unavailable(err, "Redis did not return the time")
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	if err := pipeline.EnsureVerified(ctx, rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet); err != nil {
+	if err := recovery.EnsureVerified(ctx, rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet); err != nil {
 		return err
 	}
-	publisher := pipeline.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet)
+	publisher := sales.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet)
 	return publisher.Create(ctx, &pipeline.Sale{
 		ID: devSale, Title: "Example", Total: devSaleStock, MaxQuantity: 2, OpensAt: now, ClosesAt: now.Add(devSaleWindow),
 		PaymentWindow: 15 * time.Minute,

@@ -9,6 +9,7 @@ import (
 	"sluice/db"
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 )
 
 // oldestPostgres is the oldest major version that still gets fixes when this is written.
@@ -122,9 +123,9 @@ func (d *doctor) installation(ctx context.Context, pg *postgres) {
 		return // the check of Redis says so
 	}
 	defer func() { _ = rdb.Close() }() // nothing is lost
-	err = pipeline.CheckInstallation(ctx, rdb, pipeline.DefaultKeys, d.cfg.Partitions, id)
+	err = installation.Check(ctx, rdb, pipeline.DefaultKeys, d.cfg.Partitions, id)
 	switch {
-	case pipeline.IsForeign(err):
+	case installation.IsForeign(err):
 		d.failed(check, err, "set REDIS_URL and DATABASE_URL to a pair; FLUSHALL frees a Redis whose data is not needed")
 	case err != nil:
 		d.note(true, check, id+"; Redis did not say whether it belongs to it", "")

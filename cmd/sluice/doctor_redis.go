@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 )
 
 // maxSkew is how far apart clocks may be. Redis' clock decides about sale windows and Postgres' about payments; beyond
@@ -41,7 +42,7 @@ func (d *doctor) redis(ctx context.Context) {
 		d.failed(check, err, "start Redis, or correct REDIS_URL")
 		return
 	}
-	features, err := pipeline.Probe(ctx, rdb)
+	features, err := redisstore.Probe(ctx, rdb)
 	if err != nil {
 		d.failed(check, err, "allow the user of REDIS_URL to run INFO")
 		return
@@ -54,12 +55,12 @@ func (d *doctor) redis(ctx context.Context) {
 	d.redisClock(ctx, rdb)
 }
 
-func (d *doctor) policy(f pipeline.Features) {
+func (d *doctor) policy(f redisstore.Features) {
 	d.note(f.Policy == "noeviction", "Redis eviction", cmp.Or(f.Policy, "unknown: INFO does not say"),
 		"a Redis that may evict loses stock and buyers: set maxmemory-policy noeviction")
 }
 
-func (d *doctor) durability(f pipeline.Features) {
+func (d *doctor) durability(f redisstore.Features) {
 	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + cmp.Or(f.AppendFsync, "unknown (CONFIG is forbidden)") +
 		": accepts are safe in " + durabilityText(f.Durability())
 	if f.Durability() != pipeline.DurabilityFsync && f.WaitsForDisk() {

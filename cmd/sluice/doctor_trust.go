@@ -49,7 +49,7 @@ func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 // trustOf is a partition's state, and whether one was ever recorded.
 func trustOf(ctx context.Context, rdb redis.UniversalClient, p pipeline.Partition) (state lua.Trust, known bool, err error) {
 	key := pipeline.DefaultKeys.Trusted(p)
-	if state, _, err = lua.Look(ctx, rdb, pipeline.DefaultKeys.Look(p)); err != nil || state != lua.Untrusted {
+	if state, _, err = lua.ReadTrust(ctx, rdb, pipeline.DefaultKeys.Look(p)); err != nil || state != lua.Untrusted {
 		return state, true, err
 	}
 	value, err := rdb.Get(ctx, key).Result()

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 type orderPay struct {
@@ -25,7 +26,7 @@ func (c *orderPay) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	payment := pipeline.Payment{
+	payment := payments.Payment{
 		PaymentID: cmp.Or(c.PaymentID, "manual-"+id.String()), SaleID: c.Sale, OrderID: id.String(), Amount: c.Amount,
 		Currency: c.Currency, Actor: actor(),
 	}
@@ -43,28 +44,28 @@ func (c *orderPay) Run(a *app) error {
 }
 
 // printPaid prints the outcome of a payment.
-func (a *app) printPaid(p *pipeline.Payment) error {
-	if p.Outcome == pipeline.PaymentRefused {
+func (a *app) printPaid(p *payments.Payment) error {
+	if p.Outcome == payments.Refused {
 		kind := pipeline.KindConflict
-		if p.Reason == pipeline.ReasonUnknownSale || p.Reason == pipeline.ReasonUnknownOrder {
+		if p.Reason == payments.ReasonUnknownSale || p.Reason == payments.ReasonUnknownOrder {
 			kind = pipeline.KindNotFound
 		}
 		return pipeline.Errorf(kind, "%s; nothing was changed, and the payment is recorded as refused (%d)", p.Detail, p.ID)
 	}
 	err := a.answer(view.NewPayment(p), "Payment %s for order %s: %s.", table.Printable(p.PaymentID), p.OrderID, paidText(p))
-	if err == nil && p.Outcome == pipeline.PaymentRefundDue {
+	if err == nil && p.Outcome == payments.RefundDue {
 		return errFound
 	}
 	return err
 }
 
-func paidText(p *pipeline.Payment) string {
+func paidText(p *payments.Payment) string {
 	switch p.Outcome {
-	case pipeline.PaymentPaid:
+	case payments.Paid:
 		return "the order is paid"
-	case pipeline.PaymentWaiting:
+	case payments.Waiting:
 		return "it waits; a worker decides it once the order is stored"
-	case pipeline.PaymentRepeated:
+	case payments.Repeated:
 		return fmt.Sprintf("it was told of before, and nothing was changed; the order was %s then", p.OrderStatus)
 	default:
 		return p.Detail

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/testkit"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // The life of one order, as the operator's commands show it at each station.
@@ -156,9 +157,9 @@ func accept(t *testing.T, at []string, rdb *redis.Client, user string) string {
 	defer store.Close()
 	sale, err := store.Sale(t.Context(), "drop-1")
 	must(t, err)
-	admitter := pipeline.NewAdmission(rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
+	admitter := admission.New(rdb, pipeline.DefaultKeys, admission.Options{RequestTimeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
 	got, err := admitter.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
-	if err != nil || got.Result != pipeline.AdmissionAccepted {
+	if err != nil || got.Result != admission.Accepted {
 		t.Fatalf("got %s, %v, want an accept", got.Result, err)
 	}
 	must(t, admitter.Close(t.Context()))

@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/table"
 	"sluice/internal/view"
-	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // paymentCmd groups what can be asked about payments.
@@ -25,15 +25,15 @@ type paymentList struct {
 
 // Run lists payments.
 func (c *paymentList) Run(a *app) error {
-	outcome := pipeline.PaymentOutcome(c.Outcome)
+	outcome := payments.Outcome(c.Outcome)
 	switch {
-	case c.Limit < 1 || c.Limit > pipeline.MaxPayments:
-		return usagef("--limit %d: use 1 to %d", c.Limit, pipeline.MaxPayments)
-	case c.Outcome != "" && !slices.Contains(pipeline.StoredOutcomes, outcome):
+	case c.Limit < 1 || c.Limit > payments.MaxPayments:
+		return usagef("--limit %d: use 1 to %d", c.Limit, payments.MaxPayments)
+	case c.Outcome != "" && !slices.Contains(payments.StoredOutcomes, outcome):
 		return usagef("--outcome %s: use waiting, paid, refund_due, refused or repeated", oneLine(c.Outcome))
 	}
 	return a.withStores(func(s *stores) error {
-		payments, err := s.postgres.Payments(a.ctx, pipeline.PaymentsFilter{
+		payments, err := s.postgres.Payments(a.ctx, payments.Filter{
 			After: c.After, SaleID: c.Sale, OrderID: c.Order, Outcome: outcome, Limit: c.Limit,
 		})
 		if err != nil {

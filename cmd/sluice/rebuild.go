@@ -4,6 +4,7 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/table"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
 )
 
 type rebuildCmd struct {
@@ -31,8 +32,8 @@ func (c *rebuildCmd) Run(a *app) error {
 	})
 }
 
-func (a *app) verifier(s *stores) *pipeline.Verifier {
-	return pipeline.NewVerifier(s.parts(process.NewLogger(a.err, s.cfg)).VerifierConfig())
+func (a *app) verifier(s *stores) *recovery.Verifier {
+	return recovery.NewVerifier(s.parts(process.NewLogger(a.err, s.cfg)).VerifierConfig())
 }
 
 func rebuildTable(reports []pipeline.RebuildReport) *table.Table {

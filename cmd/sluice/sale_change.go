@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/sales"
 )
 
 type saleRestock struct {
@@ -103,7 +104,7 @@ func (a *app) change(id, done string, change func(now time.Time) (pipeline.SaleC
 	})
 }
 
-func (a *app) publisher(s *stores) *pipeline.Publisher {
+func (a *app) publisher(s *stores) *sales.Publisher {
 	return s.parts(process.NewLogger(a.err, s.cfg)).Publisher()
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
 )
 
 type saleCreate struct {
@@ -40,7 +41,7 @@ func (c *saleCreate) Run(a *app) error {
 		if s.cfg.Partitions, err = s.postgres.EnsurePartitions(a.ctx, s.cfg.Partitions); err != nil {
 			return err
 		}
-		if err := pipeline.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
+		if err := recovery.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
 			return err
 		}
 		sale.CreatedBy = actor()

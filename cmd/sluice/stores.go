@@ -11,6 +11,7 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 )
 
 const (
@@ -72,7 +73,7 @@ func (s *stores) checkInstallation(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return pipeline.CheckInstallation(ctx, s.redis, s.keys, s.cfg.Partitions, id)
+	return installation.Check(ctx, s.redis, s.keys, s.cfg.Partitions, id)
 }
 
 // withRedis is for commands that show what is in Redis only: they must work while Postgres is away. Then the number of

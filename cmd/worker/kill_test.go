@@ -18,6 +18,10 @@ import (
 	"sluice/internal/localservers"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -58,10 +62,10 @@ func newSite(t *testing.T, stock int64) *site {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	if err := pipeline.EnsureVerified(ctx, s.rdb, pipeline.DefaultKeys, store, 16, quiet); err != nil {
+	if err := recovery.EnsureVerified(ctx, s.rdb, pipeline.DefaultKeys, store, 16, quiet); err != nil {
 		t.Fatal(err)
 	}
-	publisher := pipeline.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, quiet)
+	publisher := sales.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, quiet)
 	if err := publisher.Create(ctx, s.sale); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,7 @@ func (s *site) startWorker(t *testing.T, settings ...string) *localservers.Runni
 func (s *site) accept(t *testing.T, buyers int) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	admission := pipeline.NewAdmission(s.rdb, pipeline.DefaultKeys, pipeline.AdmissionOptions{RequestTimeout: time.Minute}, nil, log)
+	admission := admission.New(s.rdb, pipeline.DefaultKeys, admission.Options{RequestTimeout: time.Minute}, nil, log)
 	var wg sync.WaitGroup
 	for i := range buyers {
 		wg.Go(func() {
@@ -130,9 +134,9 @@ func (s *site) pending(t *testing.T) int64 {
 	return summary.Count
 }
 
-func (s *site) audit(t *testing.T) *pipeline.AuditReport {
+func (s *site) audit(t *testing.T) *audit.Report {
 	t.Helper()
-	report, err := pipeline.NewAuditor(s.rdb, pipeline.DefaultKeys, s.store).Audit(t.Context(), s.sale)
+	report, err := audit.NewAuditor(s.rdb, pipeline.DefaultKeys, s.store).Audit(t.Context(), s.sale)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/pipeline"
+	"sluice/pipeline/worker"
 )
 
 // Program is one of Sluice's programs. Some settings are checked for one of them only.
@@ -39,7 +40,7 @@ type Config struct {
 	Durability      pipeline.Durability
 	StreamMaxLag    int
 	WebhookPrivate  bool // WEBHOOK_ALLOW_PRIVATE
-	Worker          pipeline.WorkerOptions
+	Worker          worker.Options
 	StartTimeout    time.Duration
 	ShutdownTimeout time.Duration
 	LogLevel        slog.Level

@@ -14,7 +14,11 @@ import (
 
 	"sluice/httpapi"
 	"sluice/internal/config"
-	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
+	"sluice/pipeline/waitlist"
 )
 
 // defaultAdminAddr is where an api serves its operations side.
@@ -27,7 +31,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 		return err
 	}
 	defer stores.Close()
-	sales := pipeline.NewCatalogue(stores.Postgres, log)
+	sales := sales.NewCatalogue(stores.Postgres, log)
 	if err := sales.Load(ctx); err != nil {
 		return err
 	}
@@ -44,15 +48,15 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	parts := stores.parts(cfg, reg, log)
 	a := &api{
 		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
-		admission: pipeline.NewAdmission(stores.Redis, parts.Keys,
-			pipeline.AdmissionOptions{Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag)}, parts.Metrics.Admission, log),
-		hub: pipeline.NewHub(pipeline.HubConfig{
+		admission: admission.New(stores.Redis, parts.Keys,
+			admission.Options{Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag)}, parts.Metrics.Admission, log),
+		hub: notification.NewHub(notification.HubConfig{
 			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres, Registerer: reg, Log: log,
 		}),
 	}
 	verifying := parts.VerifierConfig()
 	verifying.Resubmit, verifying.Found = parts.Resubmitter().Recent(a.admission.RecentAccepts), stores.Guard.Found
-	verifier := pipeline.NewVerifier(verifying)
+	verifier := recovery.NewVerifier(verifying)
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -76,10 +80,10 @@ type api struct {
 	parts     *Parts
 	registry  *prometheus.Registry
 	version   string
-	sales     *pipeline.Catalogue
-	waitlist  *pipeline.Waitlist
-	admission *pipeline.Admission
-	hub       *pipeline.Hub
+	sales     *sales.Catalogue
+	waitlist  *waitlist.Service
+	admission *admission.Controller
+	hub       *notification.Hub
 	streams   httpapi.Streams
 }
 

@@ -13,20 +13,23 @@ import (
 	"sluice/db"
 	"sluice/internal/config"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
+	"sluice/pipeline/metrics"
+	"sluice/pipeline/redisstore"
 )
 
 // Stores are the open connections of a process.
 type Stores struct {
 	Redis    redis.UniversalClient
 	Postgres *db.Store
-	Features pipeline.Features // of Redis
-	Guard    *pipeline.Guard   // keeps every connection of openRedis from another installation's Redis
+	Features redisstore.Features // of Redis
+	Guard    *installation.Guard // keeps every connection of openRedis from another installation's Redis
 }
 
 // parts are those of a server program, with its metrics.
 func (s *Stores) parts(cfg config.Config, reg prometheus.Registerer, log *slog.Logger) *Parts {
 	p := NewParts(s.Redis, s.Postgres, cfg.Partitions, log)
-	p.Metrics = pipeline.NewMetrics(reg)
+	p.Metrics = metrics.New(reg)
 	return p
 }
 
@@ -42,14 +45,14 @@ func Connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*Stores,
 }
 
 func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	s.Guard = pipeline.NewGuard(pipeline.DefaultKeys)
+	s.Guard = installation.NewGuard(pipeline.DefaultKeys)
 	rdb, err := s.openRedis(cfg)
 	if err != nil {
 		return err
 	}
 	s.Redis = rdb
 	if err := waitFor(ctx, "Redis", cfg.StartTimeout, log, func(ctx context.Context) error {
-		features, err := pipeline.Probe(ctx, rdb)
+		features, err := redisstore.Probe(ctx, rdb)
 		s.Features = features
 		return err
 	}); err != nil {
@@ -83,7 +86,7 @@ func (s *Stores) checkInstallation(ctx context.Context, partitions int) error {
 		return err
 	}
 	s.Guard.Set(id, partitions)
-	return pipeline.CheckInstallation(ctx, s.Redis, pipeline.DefaultKeys, partitions, id)
+	return installation.Check(ctx, s.Redis, pipeline.DefaultKeys, partitions, id)
 }
 
 // openRedis makes a client that never uses another installation's Redis, once the guard knows ours.

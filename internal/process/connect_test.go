@@ -11,6 +11,8 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
+	"sluice/pipeline/recovery"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -47,7 +49,7 @@ func TestConnectToACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stores.Close()
-	if err := pipeline.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, quiet); err != nil {
+	if err := recovery.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if err := connect(t.Context(), cfg); err != nil {
@@ -125,7 +127,7 @@ func TestConnectRefusesAForeignRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stores.Close()
-	if err := pipeline.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, 16, quiet); err != nil {
+	if err := recovery.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, 16, quiet); err != nil {
 		t.Fatal(err)
 	}
 	id, err := stores.Postgres.Installation(t.Context())
@@ -133,7 +135,7 @@ func TestConnectRefusesAForeignRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = connect(t.Context(), settings(t, server, second))
-	if !pipeline.IsForeign(err) || pipeline.KindOf(err) != pipeline.KindInvalid || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "REDIS_URL") {
+	if !installation.IsForeign(err) || pipeline.KindOf(err) != pipeline.KindInvalid || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "REDIS_URL") {
 		t.Errorf("another database: got %v, want it refused, with the owner and what to do", err)
 	}
 	if err := connect(t.Context(), settings(t, server, first)); err != nil {

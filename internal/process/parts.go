@@ -7,6 +7,16 @@ import (
 
 	"sluice/db"
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/deadletter"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/metrics"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/payments"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/resubmit"
+	"sluice/pipeline/sales"
+	"sluice/pipeline/waitlist"
 )
 
 // Parts makes the parts of the pipeline over one pair of stores, wired the same way in every program. Each program picks those
@@ -16,7 +26,7 @@ type Parts struct {
 	Keys       pipeline.Keys
 	Postgres   *db.Store
 	Partitions int
-	Metrics    *pipeline.Metrics
+	Metrics    *metrics.Metrics
 	Log        *slog.Logger
 }
 
@@ -24,95 +34,97 @@ type Parts struct {
 func NewParts(rdb redis.UniversalClient, postgres *db.Store, partitions int, log *slog.Logger) *Parts {
 	return &Parts{
 		Redis: rdb, Keys: pipeline.DefaultKeys, Postgres: postgres, Partitions: partitions,
-		Metrics: pipeline.NewMetrics(nil), Log: log,
+		Metrics: metrics.New(nil), Log: log,
 	}
 }
 
 // Notifier publishes which orders changed.
-func (p *Parts) Notifier() *pipeline.Notifier { return pipeline.NewNotifier(p.Redis, p.Keys, p.Log) }
+func (p *Parts) Notifier() *notification.Notifier {
+	return notification.NewNotifier(p.Redis, p.Keys, p.Log)
+}
 
 // HandOverNotifier publishes the orders that scripts made for people on a waitlist.
-func (p *Parts) HandOverNotifier() *pipeline.HandOverNotifier {
-	return pipeline.NewHandOverNotifier(p.Notifier(), p.Metrics.Notification, p.Log)
+func (p *Parts) HandOverNotifier() *notification.HandOverNotifier {
+	return notification.NewHandOverNotifier(p.Notifier(), p.Metrics.Notification, p.Log)
 }
 
 // Publisher defines and changes sales.
-func (p *Parts) Publisher() *pipeline.Publisher {
-	return pipeline.NewPublisher(p.Redis, p.Keys, p.Postgres, p.Partitions, p.Log).Count(p.Metrics.Notification)
+func (p *Parts) Publisher() *sales.Publisher {
+	return sales.NewPublisher(p.Redis, p.Keys, p.Postgres, p.Partitions, p.Log).Count(p.Metrics.Notification)
 }
 
 // Releaser gives units and slots of ended orders back.
-func (p *Parts) Releaser() *pipeline.Releaser {
-	return pipeline.NewReleaser(p.Redis, p.Keys, p.Postgres, p.HandOverNotifier(), p.Metrics.Lifecycle, p.Log)
+func (p *Parts) Releaser() *lifecycle.Releaser {
+	return lifecycle.NewReleaser(p.Redis, p.Keys, p.Postgres, p.HandOverNotifier(), p.Metrics.Lifecycle, p.Log)
 }
 
 // HandOver hands free units over to waitlists.
-func (p *Parts) HandOver() *pipeline.HandOver {
-	return pipeline.NewHandOver(p.Redis, p.Keys, p.HandOverNotifier())
+func (p *Parts) HandOver() *waitlist.HandOver {
+	return waitlist.NewHandOver(p.Redis, p.Keys, p.HandOverNotifier())
 }
 
 // Expirer ends orders that were not paid in time.
-func (p *Parts) Expirer() *pipeline.Expirer {
-	return pipeline.NewExpirer(p.Postgres, p.Notifier(), p.Metrics.Lifecycle, p.Log)
+func (p *Parts) Expirer() *lifecycle.Expirer {
+	return lifecycle.NewExpirer(p.Postgres, p.Notifier(), p.Metrics.Lifecycle, p.Log)
 }
 
 // Lookup finds buyers' orders.
-func (p *Parts) Lookup() *pipeline.Lookup { return pipeline.NewLookup(p.Redis, p.Keys, p.Postgres) }
+func (p *Parts) Lookup() *lifecycle.Lookup { return lifecycle.NewLookup(p.Redis, p.Keys, p.Postgres) }
 
 // Canceller cancels orders.
-func (p *Parts) Canceller() *pipeline.Canceller {
-	return pipeline.NewCanceller(p.Lookup(), p.Postgres, p.Notifier(), p.Metrics.Lifecycle)
+func (p *Parts) Canceller() *lifecycle.Canceller {
+	return lifecycle.NewCanceller(p.Lookup(), p.Postgres, p.Notifier(), p.Metrics.Lifecycle)
 }
 
 // Payments takes payments.
-func (p *Parts) Payments() *pipeline.PaymentService {
-	return pipeline.NewPaymentService(pipeline.PaymentConfig{
+func (p *Parts) Payments() *payments.Service {
+	return payments.NewService(payments.Config{
 		Redis: p.Redis, Keys: p.Keys, Sales: p.Postgres, Store: p.Postgres, Notifier: p.Notifier(), Metrics: p.Metrics.Payment, Log: p.Log,
 	})
 }
 
 // Waitlist answers buyers who wait for units of a sale.
-func (p *Parts) Waitlist() *pipeline.Waitlist {
-	return pipeline.NewWaitlist(p.Redis, p.Keys, p.Postgres, p.Lookup(), p.HandOverNotifier(), p.Metrics.Waitlist)
+func (p *Parts) Waitlist() *waitlist.Service {
+	return waitlist.NewService(p.Redis, p.Keys, p.Postgres, p.Lookup(), p.HandOverNotifier(), p.Metrics.Waitlist)
 }
 
 // Burier writes dead letters.
-func (p *Parts) Burier() *pipeline.Burier {
-	return pipeline.NewBurier(p.Postgres, p.Metrics.DeadLetter, p.Log)
+func (p *Parts) Burier() *deadletter.Burier {
+	return deadletter.NewBurier(p.Postgres, p.Metrics.DeadLetter, p.Log)
 }
 
 // Replayer resolves dead letters.
-func (p *Parts) Replayer() *pipeline.Replayer {
-	return pipeline.NewReplayer(p.Redis, p.Keys, p.Postgres, p.Releaser(), p.Log)
+func (p *Parts) Replayer() *deadletter.Replayer {
+	return deadletter.NewReplayer(p.Redis, p.Keys, p.Postgres, p.Releaser(), p.Log)
 }
 
 // Resubmitter submits accepts to Redis again that it may have lost.
-func (p *Parts) Resubmitter() *pipeline.Resubmitter {
-	return pipeline.NewResubmitter(p.Redis, p.Keys, p.Postgres, p.Burier(), p.Metrics.Resubmit, p.Log)
+func (p *Parts) Resubmitter() *resubmit.Resubmitter {
+	return resubmit.NewResubmitter(p.Redis, p.Keys, p.Postgres, p.Burier(), p.Metrics.Resubmit, p.Log)
 }
 
 // Auditor compares Redis with Postgres.
-func (p *Parts) Auditor() *pipeline.Auditor { return pipeline.NewAuditor(p.Redis, p.Keys, p.Postgres) }
+func (p *Parts) Auditor() *audit.Auditor { return audit.NewAuditor(p.Redis, p.Keys, p.Postgres) }
 
 // VerifierConfig is that of a Verifier which submits nothing again and reports to nobody.
-func (p *Parts) VerifierConfig() pipeline.VerifierConfig {
-	return pipeline.VerifierConfig{
+func (p *Parts) VerifierConfig() recovery.VerifierConfig {
+	return recovery.VerifierConfig{
 		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Partitions: p.Partitions, Metrics: p.Metrics.Recovery, Log: p.Log,
 	}
 }
 
 // Repairer mends sales that an audit found wrong.
-func (p *Parts) Repairer() *pipeline.Repairer {
-	return pipeline.NewRepairer(p.Postgres, p.Auditor(), pipeline.NewVerifier(p.VerifierConfig()), p.Burier(), p.Log)
+func (p *Parts) Repairer() *recovery.Repairer {
+	return recovery.NewRepairer(p.Postgres, p.Auditor(), recovery.NewVerifier(p.VerifierConfig()), p.Burier(), p.Log)
 }
 
 // Reconciler watches over the books of the sales of a catalogue.
-func (p *Parts) Reconciler(sales *pipeline.Catalogue) *pipeline.Reconciler {
-	return pipeline.NewReconciler(pipeline.ReconcilerConfig{
+func (p *Parts) Reconciler(sales *sales.Catalogue) *recovery.Reconciler {
+	return recovery.NewReconciler(recovery.ReconcilerConfig{
 		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Sales: sales, Partitions: p.Partitions,
 		Metrics: p.Metrics.Recovery, Burier: p.Burier(), StepFailed: p.Metrics.Worker.StepFailed, Log: p.Log,
 	})
 }
 
 // Stock reads the units left.
-func (p *Parts) Stock() *pipeline.StockReader { return pipeline.NewStockReader(p.Redis, p.Keys) }
+func (p *Parts) Stock() *sales.StockReader { return sales.NewStockReader(p.Redis, p.Keys) }

@@ -8,6 +8,9 @@ import (
 
 	"sluice/internal/config"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
+	"sluice/pipeline/worker"
 )
 
 // RunWorker runs a worker until the context ends, and returns when everything under way is finished or handed over.
@@ -25,13 +28,13 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 
 	reg := newRegistry(version)
 	parts := stores.parts(cfg, reg, log)
-	sales := pipeline.NewCatalogue(stores.Postgres, log)
+	sales := sales.NewCatalogue(stores.Postgres, log)
 	config := parts.VerifierConfig()
 	config.Found = stores.Guard.Found
-	verifier := pipeline.NewVerifier(config)
+	verifier := recovery.NewVerifier(config)
 	reconciler := parts.Reconciler(sales)
 	deliverer, pruner := deliveries(stores, cfg, reg, log)
-	worker, err := pipeline.NewWorker(pipeline.WorkerConfig{
+	worker, err := worker.New(worker.Config{
 		Redis: stores.Redis, Reader: reader, Keys: parts.Keys, Store: stores.Postgres, Options: cfg.Worker, Log: log,
 		Metrics: parts.Metrics.Worker, DeadLetters: parts.Metrics.DeadLetter, Resubmits: parts.Metrics.Resubmit,
 		Jobs: []pipeline.Job{

@@ -2,6 +2,8 @@ package view
 
 import (
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/recovery"
 )
 
 // Audit is one sale's audit. Units, unless they say otherwise.
@@ -30,7 +32,7 @@ type Audit struct {
 }
 
 // NewAudit views a report.
-func NewAudit(r *pipeline.AuditReport) Audit {
+func NewAudit(r *audit.Report) Audit {
 	v := Audit{
 		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact, Total: r.Total, Stock: r.Stock, Live: r.Live,
 		InFlight: r.InFlight, Unapplied: r.Unapplied, Drift: r.Drift, Orders: r.Orders, Accepted: r.Accepted,
@@ -58,7 +60,7 @@ type Repair struct {
 }
 
 // NewRepair views a report.
-func NewRepair(r *pipeline.RepairReport) Repair {
+func NewRepair(r *recovery.RepairReport) Repair {
 	v := Repair{Applied: r.Applied, Found: NewAudit(r.Found), Kept: r.Kept, Rebuilt: []pipeline.RebuildReport{}}
 	v.Rebuilt = append(v.Rebuilt, r.Rebuilt...)
 	if r.Left != nil {

@@ -3,7 +3,7 @@ package view
 import (
 	"strconv"
 
-	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
 )
 
 // Letter is a dead letter. In a list its payload is left out.
@@ -25,7 +25,7 @@ type Letter struct {
 }
 
 // NewLetter views a letter.
-func NewLetter(l *pipeline.Letter) Letter {
+func NewLetter(l *deadletter.Letter) Letter {
 	return Letter{
 		ID: strconv.FormatInt(l.ID, 10), CreatedAt: Time(l.CreatedAt), Reason: l.Reason, Error: l.Error, SaleID: l.SaleID,
 		OrderID: l.OrderID, Partition: l.Partition.String(), EntryID: l.EntryID, Deliveries: l.Deliveries,
@@ -35,4 +35,4 @@ func NewLetter(l *pipeline.Letter) Letter {
 }
 
 // NewLetters views a list.
-func NewLetters(list []pipeline.Letter) []Letter { return views(list, NewLetter) }
+func NewLetters(list []deadletter.Letter) []Letter { return views(list, NewLetter) }

@@ -3,7 +3,7 @@ package view
 import (
 	"strconv"
 
-	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // Payment is a payment that was reported, and what became of it.
@@ -26,7 +26,7 @@ type Payment struct {
 }
 
 // NewPayment views a payment.
-func NewPayment(p *pipeline.Payment) Payment {
+func NewPayment(p *payments.Payment) Payment {
 	var amount *int64
 	if p.Amount != 0 {
 		amount = &p.Amount
@@ -40,4 +40,4 @@ func NewPayment(p *pipeline.Payment) Payment {
 }
 
 // NewPayments views a list.
-func NewPayments(list []pipeline.Payment) []Payment { return views(list, NewPayment) }
+func NewPayments(list []payments.Payment) []Payment { return views(list, NewPayment) }

@@ -23,7 +23,7 @@ type Keys struct{ Lock, Queue string }
 type Caller struct {
 	Owner, Hold string
 	Channel     string // where to wake the caller; empty: it does not wait. A word without spaces
-	Again       bool   // it may be in the queue already
+	MayBeQueued bool   // it may be in the queue already
 	Cluster     bool   // the server is a node of a cluster
 }
 
@@ -31,7 +31,7 @@ type Caller struct {
 func (c *Caller) name() string { return c.Owner + " " + c.Hold }
 
 // Waiting is the reply of a script that takes a lock, or joins its queue.
-type Waiting struct {
+type AcquireReply struct {
 	Fence int64         // of the lock that the caller holds now; 0: another caller holds it
 	Queue int64         // how many wait, the caller included; 0: it does not wait
 	Left  time.Duration // until the first lease ends that is in the way, unless it is renewed
@@ -41,10 +41,10 @@ type Waiting struct {
 // TTL counts in whole milliseconds. With fair, no caller overtakes one that waits.
 func Acquire(
 	ctx context.Context, rdb redis.Scripter, keys Keys, who Caller, ttl time.Duration, fair bool,
-) (got Waiting, err error) {
+) (got AcquireReply, err error) {
 	defer named("acquire", &err)
 	if err := who.check(ttl); err != nil {
-		return Waiting{}, err
+		return AcquireReply{}, err
 	}
 	args := []any{who.name(), ttl.Milliseconds(), who.Channel, who.flags(fair)}
 	if who.Channel == "" && args[3] == "" {
@@ -52,32 +52,32 @@ func Acquire(
 	}
 	reply, err := acquireScript.Run(ctx, rdb, []string{keys.Lock, keys.Queue}, args...).Result()
 	if err != nil {
-		return Waiting{}, err
+		return AcquireReply{}, err
 	}
 	return waitingReply(reply)
 }
 
 // waitingReply reads a fence, or what the script returns for a caller that waits.
-func waitingReply(reply any) (Waiting, error) {
+func waitingReply(reply any) (AcquireReply, error) {
 	switch r := reply.(type) {
 	case int64:
 		if r == 0 {
-			return Waiting{}, nil
+			return AcquireReply{}, nil
 		}
 	case []any:
 		if len(r) == 2 {
 			queue, ok := r[0].(int64)
 			left, too := r[1].(int64)
 			if ok && too && queue >= 0 && left >= 0 {
-				return Waiting{Queue: queue, Left: time.Duration(left) * time.Millisecond}, nil
+				return AcquireReply{Queue: queue, Left: time.Duration(left) * time.Millisecond}, nil
 			}
 		}
 	case string:
 		if fence, err := strconv.ParseInt(r, 10, 64); err == nil && fence > 0 {
-			return Waiting{Fence: fence}, nil
+			return AcquireReply{Fence: fence}, nil
 		}
 	}
-	return Waiting{}, unknownReply(reply)
+	return AcquireReply{}, unknownReply(reply)
 }
 
 func (c Caller) flags(fair bool) string {
@@ -85,7 +85,7 @@ func (c Caller) flags(fair bool) string {
 	if fair {
 		flags += "f"
 	}
-	if c.Again {
+	if c.MayBeQueued {
 		flags += "a"
 	}
 	if c.Cluster {

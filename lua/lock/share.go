@@ -17,20 +17,20 @@ var shareScript = redis.NewScript(shareSource)
 
 // TakeShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1 for
 // all but writers: the shares are held, but there is nothing to fence with. The owner of the caller does not count.
-func TakeShare(
+func AcquireShare(
 	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share, ttl time.Duration,
-) (got Waiting, err error) {
+) (got AcquireReply, err error) {
 	defer named("share", &err)
 	if err := errors.Join(who.check(ttl), share.check()); err != nil {
-		return Waiting{}, err
+		return AcquireReply{}, err
 	}
 	reply, err := shareScript.Run(ctx, rdb, []string{keys.Shares, keys.Queue, keys.Fence},
 		string(share.Kind), share.Amount, share.Limit, who.Hold, ttl.Milliseconds(), who.Channel, who.flags(false)).Result()
 	if err != nil {
-		return Waiting{}, err
+		return AcquireReply{}, err
 	}
 	if reply == noFence {
-		return Waiting{Fence: 1}, nil
+		return AcquireReply{Fence: 1}, nil
 	}
 	return waitingReply(reply)
 }

@@ -79,12 +79,12 @@ var (
 )
 
 func (p *fixture) take(who lock.Caller, share lock.Share) (any, error) {
-	got, err := lock.TakeShare(p.ctx, p.rdb, p.shares, who, share, ttl)
+	got, err := lock.AcquireShare(p.ctx, p.rdb, p.shares, who, share, ttl)
 	return [2]int64{min(got.Fence, 1), got.Queue}, err
 }
 
 func (p *fixture) giveBack(who lock.Caller, share lock.Share) (any, error) {
-	return lock.GiveShareBack(p.ctx, p.rdb, p.shares, who, share)
+	return lock.ReleaseShare(p.ctx, p.rdb, p.shares, who, share)
 }
 
 func (p *fixture) latch(party string, who lock.Caller, leave bool) (any, error) {

@@ -22,7 +22,7 @@ const (
 
 // GiveShareBack ends a share and, when who has a Channel, its place in the queue. held reports whether it was still
 // held.
-func GiveShareBack(
+func ReleaseShare(
 	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share,
 ) (held bool, err error) {
 	defer named("unshare", &err)

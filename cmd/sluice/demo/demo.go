@@ -11,32 +11,33 @@ import (
 	"sluice/internal/buyers"
 	"sluice/internal/table"
 	"sluice/pipeline"
+	"sluice/pipeline/audit"
 )
 
 // Result is what a demo has shown.
 type Result struct {
-	OK          bool                  `json:"ok"`
-	Seed        uint64                `json:"seed"`
-	Stock       int                   `json:"stock"`
-	Buyers      int                   `json:"buyers"`
-	Requests    int                   `json:"requests"` // sent
-	Repeated    int                   `json:"repeated"` // of them because there had been no answer
-	Abandoned   int                   `json:"abandoned"`
-	Answers     map[string]int        `json:"answers"` // by code
-	Replays     int                   `json:"replays"` // 202s that repeated an earlier one
-	PerSecond   float64               `json:"requests_per_second"`
-	Latency     Spread                `json:"latency_ms"` // from request to answer, as the clients saw it
-	PersistLag  Spread                `json:"persist_lag_ms"`
-	Kill        *WorkerKill           `json:"accident"`
-	Ends        Ends                  `json:"ends"`
-	Left        int                   `json:"left"`     // units that are for sale in the end
-	Payments    map[string]int        `json:"payments"` // answers to the payment provider, by outcome or code
-	Waiters     int                   `json:"waiters"`  // who joined the waitlist
-	Leavers     int                   `json:"leavers"`  // of them who left again
-	Checks      []buyers.Check        `json:"checks"`
-	Audit       *pipeline.AuditReport `json:"-"`
-	Complaints  []string              `json:"complaints,omitempty"` // of the API and the workers
-	TookSeconds float64               `json:"took_seconds"`
+	OK          bool           `json:"ok"`
+	Seed        uint64         `json:"seed"`
+	Stock       int            `json:"stock"`
+	Buyers      int            `json:"buyers"`
+	Requests    int            `json:"requests"` // sent
+	Repeated    int            `json:"repeated"` // of them because there had been no answer
+	Abandoned   int            `json:"abandoned"`
+	Answers     map[string]int `json:"answers"` // by code
+	Replays     int            `json:"replays"` // 202s that repeated an earlier one
+	PerSecond   float64        `json:"requests_per_second"`
+	Latency     Spread         `json:"latency_ms"` // from request to answer, as the clients saw it
+	PersistLag  Spread         `json:"persist_lag_ms"`
+	Kill        *WorkerKill    `json:"accident"`
+	Ends        Ends           `json:"ends"`
+	Left        int            `json:"left"`     // units that are for sale in the end
+	Payments    map[string]int `json:"payments"` // answers to the payment provider, by outcome or code
+	Waiters     int            `json:"waiters"`  // who joined the waitlist
+	Leavers     int            `json:"leavers"`  // of them who left again
+	Checks      []buyers.Check `json:"checks"`
+	Audit       *audit.Report  `json:"-"`
+	Complaints  []string       `json:"complaints,omitempty"` // of the API and the workers
+	TookSeconds float64        `json:"took_seconds"`
 }
 
 // Spread is how long something took, in milliseconds.
@@ -95,7 +96,7 @@ func (s *session) prove(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	audit, err := pipeline.NewAuditor(s.redis, pipeline.DefaultKeys, s.store).Audit(ctx, s.sale)
+	audit, err := audit.NewAuditor(s.redis, pipeline.DefaultKeys, s.store).Audit(ctx, s.sale)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}

@@ -17,6 +17,8 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/programs"
 	"sluice/pipeline"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/sales"
 )
 
 const (
@@ -45,7 +47,7 @@ type session struct {
 	redis     redis.UniversalClient
 	store     *db.Store
 	ledger    ledger
-	publisher *pipeline.Publisher
+	publisher *sales.Publisher
 	client    *buyers.Client
 	history   *buyers.History
 	provider  *buyers.Provider
@@ -97,10 +99,10 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	if err := pipeline.EnsureVerified(ctx, s.redis, pipeline.DefaultKeys, s.store, cfg.Partitions, quiet); err != nil {
+	if err := recovery.EnsureVerified(ctx, s.redis, pipeline.DefaultKeys, s.store, cfg.Partitions, quiet); err != nil {
 		return err
 	}
-	s.publisher = pipeline.NewPublisher(s.redis, pipeline.DefaultKeys, s.store, cfg.Partitions, quiet)
+	s.publisher = sales.NewPublisher(s.redis, pipeline.DefaultKeys, s.store, cfg.Partitions, quiet)
 	s.client = buyers.NewClient(buyers.Options{
 		APIs: []string{s.stack.API.URL()}, Connections: connections, Deadline: requestDeadline, Attempts: attempts,
 		Durability: "fsync", Refusals: []buyers.Outcome{buyers.NotOpen, buyers.Closed},

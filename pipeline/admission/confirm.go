@@ -1,0 +1,156 @@
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/pipeline"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+const (
+	// confirmWait is how long a batch waits for the disk, and then for a replica. Either needs milliseconds when it is well,
+	// and the gate's next batch waits too.
+	confirmWait = 250 * time.Millisecond
+	// confirmLimit bounds a confirmation as a whole: both waits, and Redis' habit of looking at waits that are over only ten
+	// times a second. An attempt (750 ms) and this fit into the buyer's time limit (2 s), so it never costs him his answer.
+	confirmLimit = 700 * time.Millisecond
+	// confirmPause is how long nobody waits after a confirmation that did not come: accepts go on at full speed while a
+	// replica is away, and it is noticed this late that it is back.
+	confirmPause = time.Second
+)
+
+// confirmer finds out how durable is what a call accepted. It claims nothing that was not confirmed on the very connection
+// that accepted, by a server process that was examined on that connection.
+type confirmer struct {
+	want        pipeline.Durability
+	rdb         redis.UniversalClient
+	connections *connections
+	metrics     *Metrics
+	log         *slog.Logger
+
+	pausedUntil atomic.Int64 // Unix time in ns
+
+	mu       sync.Mutex          // protects reported
+	reported pipeline.Durability // the latest level; a change is logged once
+}
+
+func newConfirmer(rdb redis.UniversalClient, want pipeline.Durability, m *Metrics, log *slog.Logger) *confirmer {
+	return &confirmer{want: want, rdb: rdb, connections: newConnections(rdb), metrics: m, log: log, reported: want}
+}
+
+// connect returns what a call must run on for its accepts to be confirmed: an examined connection of its own, or the client
+// where memory is enough. The marker is a key of ours in the call's partition. Each is ended by failed or by confirm.
+func (c *confirmer) connect(ctx context.Context, marker string) (redis.Scripter, error) {
+	if c.want == pipeline.DurabilityMemory {
+		return c.rdb, nil
+	}
+	return c.connections.take(ctx, marker)
+}
+
+// failed ends what connect returned, after the call's error.
+func (c *confirmer) failed(on redis.Scripter, err error) {
+	if conn, ok := on.(*connection); ok {
+		c.connections.put(conn, err)
+	}
+}
+
+// confirm ends what connect returned and says at which level the accepts and replays of the call stand. again says that the
+// call was made before with the same order ids: what it returns may then have been written on another connection. A
+// confirmation that fails is a lower level.
+func (c *confirmer) confirm(on redis.Scripter, marker string, again bool, reply lua.AdmitReply) pipeline.Durability {
+	level := pipeline.DurabilityMemory
+	if conn, ok := on.(*connection); ok {
+		var err error
+		level, err = c.waitFor(conn, marker, again, reply)
+		c.connections.put(conn, err)
+	}
+	c.report(reply, level)
+	return level
+}
+
+// waitFor waits for the disk, and for a replica, as far as that is asked for. The error is one of the connection.
+func (c *confirmer) waitFor(conn *connection, marker string, again bool, reply lua.AdmitReply) (pipeline.Durability, error) {
+	byReply := conn.byReply
+	needsDisk, needsReplica := byReply != pipeline.DurabilityFsync, c.want == pipeline.DurabilityReplica
+	accepted, replayed := tally(reply)
+	switch {
+	case accepted+replayed == 0, !needsDisk && !needsReplica:
+		return byReply, nil
+	case needsDisk && !conn.features.WaitsForDisk():
+		return byReply, nil
+	case time.Now().UnixNano() < c.pausedUntil.Load():
+		return byReply, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
+	defer cancel()
+	pipe := conn.Pipeline()
+	mark := redis.NewStatusCmd(ctx, "set", marker, "1")
+	disk := redis.NewIntSliceCmd(ctx, "waitaof", 1, 0, confirmWait.Milliseconds())
+	replicas := redis.NewIntCmd(ctx, "wait", 1, confirmWait.Milliseconds())
+	if again || replayed > 0 {
+		// A wait covers what its own connection wrote. This write comes after the order in the one sequence that both the
+		// file and the replicas get, so whoever has it has the order.
+		_ = pipe.Process(ctx, mark) // it is only queued
+	}
+	if needsDisk {
+		_ = pipe.Process(ctx, disk)
+	}
+	if needsReplica {
+		_ = pipe.Process(ctx, replicas)
+	}
+	_, err := pipe.Exec(ctx)
+	level := byReply
+	if mark.Err() == nil {
+		if onDisk := disk.Val(); len(onDisk) > 0 && onDisk[0] >= 1 {
+			level = pipeline.DurabilityFsync
+		}
+		if level == pipeline.DurabilityFsync && replicas.Val() >= 1 {
+			level = pipeline.DurabilityReplica
+		}
+	}
+	if level != c.want {
+		c.pausedUntil.Store(time.Now().Add(confirmPause).UnixNano())
+	}
+	return level, err
+}
+
+// tally counts the outcomes whose receipts name a level.
+func tally(reply lua.AdmitReply) (accepted, replayed int) {
+	for _, o := range reply.Outcomes {
+		if o.Code == lua.AdmitAccepted {
+			accepted++
+		}
+		if o.Code == lua.AdmitReplayed {
+			replayed++
+		}
+	}
+	return accepted, replayed
+}
+
+// report counts the receipts and logs a change of the level once.
+func (c *confirmer) report(reply lua.AdmitReply, level pipeline.Durability) {
+	accepted, replayed := tally(reply)
+	if accepted+replayed == 0 {
+		return
+	}
+	c.metrics.levels.WithLabelValues(string(level)).Add(float64(accepted + replayed))
+	c.mu.Lock()
+	before := c.reported
+	c.reported = level
+	c.mu.Unlock()
+	switch {
+	case level == before:
+	case level == c.want:
+		c.log.Info("accepts are as durable as DURABILITY asks for again", "durability", level)
+	default:
+		c.log.Warn("accepts are less durable than DURABILITY asks for, and receipts say so; look at Redis' disk, settings and replicas",
+			"durability", level, "wanted", c.want)
+	}
+}

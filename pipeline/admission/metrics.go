@@ -1,0 +1,47 @@
+package admission
+
+import (
+	"time"
+
+	"sluice/pipeline"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// AdmissionMetrics count order requests and the calls of admit.lua. Labels are bounded: never an order or a buyer.
+type Metrics struct {
+	requests  *prometheus.CounterVec
+	duration  prometheus.Histogram
+	batchSize prometheus.Histogram
+	retries   prometheus.Counter
+	levels    *prometheus.CounterVec
+}
+
+// NewAdmissionMetrics registers the metrics; a nil registerer leaves them unregistered.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	factory := promauto.With(reg)
+	return &Metrics{
+		requests: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_admissions_total", Help: "Order requests by sale and result."}, []string{"sale", "result"}),
+		duration: factory.NewHistogram(prometheus.HistogramOpts{
+			Name: "sluice_admission_duration_seconds", Help: "From request to answer, in the process.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}), // 0.5 ms … 16 s
+		batchSize: factory.NewHistogram(prometheus.HistogramOpts{
+			Name: "sluice_admission_batch_size", Help: "Requests per admit call.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11)}), // 1 … 1024
+		retries: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_admission_retries_total", Help: "Admit calls that failed and were repeated or given up."}),
+		levels: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_admissions_durability_total", Help: "Receipts by what was confirmed before they were given."}, []string{"level"}),
+	}
+}
+
+func (m *Metrics) answered(saleID string, result Result, err error, took time.Duration) {
+	label := string(result)
+	if err != nil {
+		label = string(pipeline.KindOf(err))
+	}
+	m.requests.WithLabelValues(saleID, label).Inc()
+	m.duration.Observe(took.Seconds())
+}

@@ -1,0 +1,13 @@
+package audit
+
+import (
+	"context"
+
+	"sluice/pipeline"
+)
+
+// Look is one look of an audit, without the further ones that let a passing finding pass.
+func (a *Auditor) Look(ctx context.Context, sale *pipeline.Sale) (*Report, error) {
+	seen, err := a.look(ctx, sale)
+	return seen.Report, err
+}

@@ -1,0 +1,100 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	lookupTimeout = 2 * time.Second // all that is read to tell an order's status
+	slotTimeout   = time.Second     // the part of it that Redis gets: one that hangs must not take Postgres' time too
+)
+
+// OrderSource is where persisted orders are read.
+type OrderSource interface {
+	Order(ctx context.Context, saleID, orderID string) (pipeline.Order, error)
+	LatestOrder(ctx context.Context, saleID, userID string) (pipeline.Order, error)
+}
+
+// Lookup finds a buyer's orders, wherever they are: in Postgres, or still in the stream.
+type Lookup struct {
+	rdb    redis.UniversalClient
+	keys   pipeline.Keys
+	orders OrderSource
+}
+
+// NewLookup returns a Lookup over both stores.
+func NewLookup(rdb redis.UniversalClient, keys pipeline.Keys, orders OrderSource) *Lookup {
+	return &Lookup{rdb: rdb, keys: keys, orders: orders}
+}
+
+// Order returns an order of this buyer. Somebody else's order is not found. Errors: KindNotFound, KindUnavailable.
+func (l *Lookup) Order(ctx context.Context, sale *pipeline.Sale, userID, orderID string) (pipeline.Order, error) {
+	return l.find(ctx, sale, userID, orderID, func(ctx context.Context) (pipeline.Order, error) {
+		return l.orders.Order(ctx, sale.ID, orderID)
+	})
+}
+
+// Mine returns the buyer's live order of a sale, or else the latest. Errors: KindNotFound, KindUnavailable.
+func (l *Lookup) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Order, error) {
+	return l.find(ctx, sale, userID, "", func(ctx context.Context) (pipeline.Order, error) {
+		return l.orders.LatestOrder(ctx, sale.ID, userID)
+	})
+}
+
+// find reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the row
+// is there, so whatever is missing in both, in this order, does not exist.
+func (l *Lookup) find(ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error)) (pipeline.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	queued, slotErr := l.slot(ctx, sale, userID)
+	isQueued := slotErr == nil && (orderID == "" || queued.ID == orderID)
+	order, err := row(ctx)
+	switch {
+	case err == nil && order.UserID != userID:
+		return pipeline.Order{}, noSuchOrder()
+	case err == nil && (order.Status.Live() || orderID != "" || pipeline.KindOf(slotErr) == pipeline.KindNotFound):
+		return order, nil
+	case err == nil && isQueued && queued.ID == order.ID: // ended, and its slot is not given back yet
+		return order, nil
+	case isQueued && (err == nil || pipeline.KindOf(err) == pipeline.KindNotFound):
+		return queued, nil
+	case err == nil || pipeline.KindOf(err) == pipeline.KindNotFound:
+		return pipeline.Order{}, slotErrOr(slotErr)
+	}
+	return pipeline.Order{}, err
+}
+
+func noSuchOrder() error {
+	return pipeline.Errorf(pipeline.KindNotFound, "you have no such order in this sale")
+}
+
+// slotErrOr says "not found" only when Redis has said so too.
+func slotErrOr(slotErr error) error {
+	if slotErr != nil && pipeline.KindOf(slotErr) != pipeline.KindNotFound {
+		return slotErr
+	}
+	return noSuchOrder()
+}
+
+func (l *Lookup) slot(ctx context.Context, sale *pipeline.Sale, userID string) (pipeline.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
+	p := sale.PartitionOf(userID)
+	slot, err := redisstore.ReadSlot(ctx, l.rdb, l.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: p}, userID)
+	if pipeline.KindOf(err) == pipeline.KindNotFound {
+		return pipeline.Order{}, noSuchOrder()
+	}
+	if err != nil {
+		return pipeline.Order{}, err
+	}
+	return pipeline.Order{
+		SaleID: sale.ID, ID: slot.OrderID, Number: slot.Number, UserID: userID, Quantity: slot.Quantity,
+		Status: pipeline.StatusQueued, Partition: p, Sequence: slot.Sequence, AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(),
+	}, nil
+}

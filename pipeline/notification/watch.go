@@ -1,0 +1,78 @@
+package notification
+
+import (
+	"slices"
+
+	"sluice/pipeline"
+)
+
+// Watch is one watcher's view of one order. Its holder must Close it.
+type Watch struct {
+	hub     *Hub
+	key     pipeline.OrderKey
+	changes chan pipeline.Order
+	seen    int // version told last; protected by hub.mu
+	closed  bool
+}
+
+// Watch begins to watch an order of which the caller has seen a version (0: queued). What Postgres holds already, and is
+// newer, is told first: whoever watches first and looks elsewhere afterwards misses nothing. Nobody checks here whose order
+// it is. Errors: KindOverloaded at a limit, of the process or of the order; KindUnavailable when the hub has ended.
+func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := pipeline.OrderKey{SaleID: saleID, OrderID: orderID}
+	switch {
+	case h.ended:
+		return nil, pipeline.Errorf(pipeline.KindUnavailable, "this server is stopping; ask again, and another one will answer")
+	case h.count >= h.Limit:
+		return nil, pipeline.Errorf(pipeline.KindOverloaded, "%d clients wait for news of their orders; no more can", h.count)
+	case len(h.watched[key]) >= hubPerOrder:
+		return nil, pipeline.Errorf(pipeline.KindOverloaded, "%d clients wait for news of this order; close one of them first", hubPerOrder)
+	}
+	w := &Watch{hub: h, key: key, changes: make(chan pipeline.Order, 1), seen: seen}
+	h.watched[key] = append(h.watched[key], w)
+	h.count++
+	h.metrics.waiting.Set(float64(h.count))
+	h.due.push(dueOrder{key: key}) // no news, so no delay to tell
+	h.signal()
+	return w, nil
+}
+
+// Changes returns the channel on which the newest status arrives. It holds one order, the newest: what was not taken out
+// is replaced. It is closed when the hub ends.
+func (w *Watch) Changes() <-chan pipeline.Order { return w.changes }
+
+// Close ends the watch. Calling it again changes nothing.
+func (w *Watch) Close() {
+	h := w.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.closed = true
+	h.count--
+	h.metrics.waiting.Set(float64(h.count))
+	rest := slices.DeleteFunc(h.watched[w.key], func(other *Watch) bool { return other == w })
+	if len(rest) > 0 {
+		h.watched[w.key] = rest
+		return
+	}
+	delete(h.watched, w.key)
+	h.due.drop(w.key) // or the due would pile up while Postgres is away
+}
+
+// offer hands over an order that is newer than what was told; the hub's lock is held. It never waits.
+func (w *Watch) offer(o *pipeline.Order) bool {
+	if o.Version <= w.seen {
+		return false
+	}
+	w.seen = o.Version
+	select {
+	case <-w.changes: // it was not taken, and is outdated now
+	default:
+	}
+	w.changes <- *o
+	return true
+}

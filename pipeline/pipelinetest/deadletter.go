@@ -1,0 +1,66 @@
+package pipelinetest
+
+import (
+	"strings"
+
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/worker"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// mustReplay replays and returns the id of the order.
+func (r *Rig) MustReplay(id int64, set ...string) string {
+	r.Helper()
+	letter, err := r.Replay(id, set...)
+	if err != nil || letter.Resolution != deadletter.Replayed || letter.ReplayID == "" {
+		r.Fatalf("replay of letter %d: got %+v, %v, want it replayed", id, letter, err)
+	}
+	return letter.ReplayID
+}
+
+// lastLetter is the id of the newest letter.
+func (r *Rig) LastLetter() int64 {
+	r.Helper()
+	letters, err := r.Store.Letters(r.Ctx(), deadletter.Filter{All: true})
+	if err != nil || len(letters) == 0 {
+		r.Fatalf("got %d letters, %v, want some", len(letters), err)
+	}
+	return letters[len(letters)-1].ID
+}
+
+// work lets a worker persist what is in the streams and give back what is due, and stops it.
+func (r *Rig) Work() {
+	r.Helper()
+	worker := r.StartWorker(r.Store, worker.Options{}, r.Releaser().Job())
+	r.Settled()
+	testkit.Eventually(r.T, SettleLimit, "every release is applied", func() bool {
+		due, err := r.Store.UnappliedReleases(r.Ctx(), pipeline.SalePartition{}, 1)
+		return err == nil && len(due) == 0
+	})
+	worker.Stop()
+}
+
+func (r *Rig) Replay(id int64, set ...string) (deadletter.Letter, error) {
+	r.Helper()
+	return r.Replayer(r.Redis, r.Store).Replay(r.Ctx(), id, "ann", Repairs(set...))
+}
+
+// replayer is the operator's tool over the rig's stores, or over another Redis or Postgres.
+func (r *Rig) Replayer(rdb redis.UniversalClient, store deadletter.ReplayStore) *deadletter.Replayer {
+	r.Helper()
+	return deadletter.NewReplayer(rdb, r.Keys, store, lifecycle.NewReleaser(rdb, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger), r.Logger)
+}
+
+// repairs makes a map of field=value.
+func Repairs(set ...string) map[string]string {
+	fields := map[string]string{}
+	for _, s := range set {
+		name, value, _ := strings.Cut(s, "=")
+		fields[name] = value
+	}
+	return fields
+}

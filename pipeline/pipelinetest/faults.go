@@ -1,0 +1,77 @@
+package pipelinetest
+
+import (
+	"bytes"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"sluice/db"
+	"sluice/internal/faultnet"
+	"sluice/pipeline/sales"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func (r *Rig) OpenStore(url string) *db.Store {
+	r.Helper()
+	store, err := db.Open(r.Ctx(), url, db.Options{MaxConns: 2 * sales.CatalogueLookups})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(store.Close)
+	return store
+}
+
+// withoutTLS makes sure that a proxy can read along.
+func WithoutTLS(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("sslmode", "disable")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// lockedLog is a log that goroutines write.
+type LockedLog struct {
+	mu  sync.Mutex // protects the buffer
+	buf bytes.Buffer
+}
+
+func (l *LockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *LockedLog) Count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
+func Through(t *testing.T, url string) *faultnet.Proxy {
+	t.Helper()
+	proxy, err := faultnet.Listen(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Close(); err != nil {
+			t.Errorf("close the proxy: %v", err)
+		}
+	})
+	return proxy
+}
+
+func RedisURL(r *Rig) string {
+	if o := r.Redis.(*redis.Client).Options(); o.Network == "tcp" {
+		return "redis://" + o.Addr
+	}
+	return "unix://" + r.Redis.(*redis.Client).Options().Addr
+}

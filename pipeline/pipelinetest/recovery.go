@@ -1,0 +1,103 @@
+package pipelinetest
+
+import (
+	"context"
+	"encoding/json"
+
+	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/resubmit"
+)
+
+// lose makes Redis lose a sale, but not its buyers and events.
+func (r *Rig) Lose(sale *pipeline.Sale) {
+	r.Helper()
+	for _, p := range sale.Partitions {
+		if n, err := r.Redis.Del(r.Ctx(), r.Keys.Sale(p, sale.ID)).Result(); err != nil || n != 1 {
+			r.Fatalf("lose %s: %d, %v", sale.ID, n, err)
+		}
+	}
+}
+
+// verifies runs a verifier until the test ends, as an api does, with the recent accepts of the admission.
+func (r *Rig) Verifies() {
+	r.Helper()
+	config := r.VerifierConfig()
+	config.Resubmit = r.ResubmitRecent()
+	verifier := recovery.NewVerifier(config)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		verifier.Run(ctx)
+	}()
+	r.Cleanup(func() {
+		stop()
+		<-done
+	})
+}
+
+func (r *Rig) VerifierConfig() recovery.VerifierConfig {
+	return recovery.VerifierConfig{
+		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions, Metrics: r.Metrics.Recovery, Log: r.Logger,
+	}
+}
+
+// resubmitRecent submits what the admission gave receipts for lately to Redis again.
+func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
+	return resubmit.NewResubmitter(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).Recent(r.Admission.RecentAccepts)
+}
+
+func (r *Rig) Burier() *deadletter.Burier {
+	return deadletter.NewBurier(r.Store, r.Metrics.DeadLetter, r.Logger)
+}
+
+// trusted reports whether every partition is; not while Redis is away.
+func (r *Rig) Trusted() bool {
+	for p := range pipeline.Partition(r.Options.Partitions) {
+		if state, _, err := lua.ReadTrust(r.Ctx(), r.Redis, r.Keys.Look(p)); err != nil || state != lua.Trusted {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Rig) Ensure() {
+	r.Helper()
+	if err := recovery.EnsureVerified(r.Ctx(), r.Redis, r.Keys, r.Store, r.Options.Partitions, r.Logger); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// flush loses everything, as an operator's slip does.
+func (r *Rig) Flush() {
+	r.Helper()
+	if err := r.Redis.FlushAll(r.Ctx()).Err(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// rebuilds are the reports in the audit log, oldest first.
+func (r *Rig) Rebuilds() []pipeline.RebuildReport {
+	r.Helper()
+	rows, err := r.SQL.Query(r.Ctx(), `select detail from audit_log where action = 'rebuild' order by id`)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer rows.Close()
+	var reports []pipeline.RebuildReport
+	for rows.Next() {
+		var text []byte
+		var report pipeline.RebuildReport
+		if err := rows.Scan(&text); err != nil {
+			r.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &report); err != nil {
+			r.Fatal(err)
+		}
+		reports = append(reports, report)
+	}
+	return reports
+}

@@ -1,0 +1,63 @@
+package pipelinetest
+
+import (
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/worker"
+)
+
+// labelled is count for the series with one value of one label.
+func (r *Rig) Labelled(metric, label, value string) float64 {
+	r.Helper()
+	families, err := r.Registry.Gather()
+	if err != nil {
+		r.Fatalf("gather metrics: %v", err)
+	}
+	var sum float64
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if family.GetName() == metric && l.GetName() == label && l.GetValue() == value {
+					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// letters counts the dead letters by reason.
+func (r *Rig) Letters() map[string]int {
+	r.Helper()
+	rows, err := r.SQL.Query(r.Ctx(), `select reason, count(*)::int from dead_letters group by reason`)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer rows.Close()
+	counts := map[string]int{}
+	for rows.Next() {
+		var reason string
+		var n int
+		if err := rows.Scan(&reason, &n); err != nil {
+			r.Fatal(err)
+		}
+		counts[reason] = n
+	}
+	return counts
+}
+
+func (r *Rig) Releaser() *lifecycle.Releaser {
+	return lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger)
+}
+
+// workAll starts a worker that also applies releases, and waits until nothing is left to do.
+func (r *Rig) WorkAll() {
+	r.Helper()
+	r.StartWorker(r.Store, worker.Options{}, r.Releaser().Job())
+	r.Settled()
+	testkit.Eventually(r.T, SettleLimit, "every release is applied", func() bool {
+		due, err := r.Store.UnappliedReleases(r.Ctx(), pipeline.SalePartition{}, 1)
+		return err == nil && len(due) == 0
+	})
+}

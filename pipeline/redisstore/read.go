@@ -1,0 +1,128 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+// SaleCounters is what Redis holds of a sale's numbers on one partition, all of one instant.
+type SaleCounters struct {
+	Stock    int64 `redis:"stock"`    // units left
+	Total    int64 `redis:"total"`    // units of the partition's share
+	Accepted int64 `redis:"accepted"` // accepts so far; the sequence of the latest
+	Released int64 `redis:"released"` // releases that gave something back
+	Version  int64 `redis:"version"`  // of the sale's definition
+	Tickets  int64 `redis:"tickets"`  // the latest ticket of the waitlist
+	Waiting  int64 `redis:"waiting"`  // people on the waitlist
+}
+
+// ReadSale reads a sale's counters on one partition. Errors: KindNotLoaded; KindUnavailable, also where what Redis holds there is
+// no sale (see IsUnreadable).
+func ReadSale(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition) (SaleCounters, error) {
+	var c SaleCounters
+	const saleFields = 6 // the first ones are there in every sale
+	read := rdb.HMGet(ctx, keys.Sale(at.Partition, at.SaleID),
+		"state", "stock", "total", "accepted", "released", "version", "tickets", "waiting")
+	if err := read.Err(); redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errUnreadable, "Redis holds something else in the place of sale "+at.SaleID)
+	} else if err != nil {
+		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the counters of sale "+at.SaleID)
+	}
+	if err := read.Scan(&c); err != nil {
+		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errors.Join(errUnreadable, err), "Redis holds counters of sale "+at.SaleID+" that are not numbers")
+	}
+	if slices.Contains(read.Val()[:saleFields], nil) {
+		return SaleCounters{}, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", at.SaleID)
+	}
+	return c, nil
+}
+
+// errUnreadable marks what Redis holds and nobody can read.
+var errUnreadable = errors.New("not written by our scripts")
+
+// IsUnreadable reports whether an error says that Redis answered, and holds something that our scripts did not write.
+func IsUnreadable(err error) bool { return errors.Is(err, errUnreadable) }
+
+// ReadSlot reads a buyer's slot of a sale. Errors: KindNotFound, where it is free; KindUnavailable.
+func ReadSlot(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, userID string) (lua.Slot, error) {
+	text, err := rdb.HGet(ctx, keys.Buyers(at.Partition, at.SaleID), userID).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return lua.Slot{}, pipeline.Errorf(pipeline.KindNotFound, "the buyer holds no slot in this sale")
+	case err != nil:
+		return lua.Slot{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the buyer's slot")
+	}
+	slot, err := lua.ParseSlot(text)
+	if err != nil {
+		return lua.Slot{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis holds a slot that can't be read")
+	}
+	return slot, nil
+}
+
+// PageSize is how many slots or events one read returns, so that a big sale holds Redis up for no more than a millisecond.
+const PageSize = 1000
+
+// EachSlot calls do for every buyer's slot of a sale on one partition, and for every one that can't be read with ok false. A slot
+// that changes meanwhile may come twice. Errors: KindUnavailable.
+func EachSlot(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string, slot lua.Slot, ok bool)) error {
+	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, text string) {
+		slot, err := lua.ParseSlot(text)
+		do(userID, slot, err == nil)
+	})
+}
+
+// EachWaiting calls do for everybody who waits for units of a sale on one partition. Errors: KindUnavailable.
+func EachWaiting(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string)) error {
+	return eachField(ctx, rdb, keys.Waiting(at.Partition, at.SaleID), func(userID, _ string) { do(userID) })
+}
+
+func eachField(ctx context.Context, rdb redis.Cmdable, key string, do func(field, value string)) error {
+	var cursor uint64
+	for {
+		page, next, err := rdb.HScan(ctx, key, cursor, "", PageSize).Result()
+		if err != nil {
+			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not list the buyers of a sale")
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			do(page[i], page[i+1])
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// EachEvent calls do for every event of a partition's stream, oldest first, page by page, until it returns false. Entries that
+// can't be decoded are left out: they belong to no sale. Errors: KindUnavailable.
+func EachEvent(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, p pipeline.Partition, do func(pipeline.Event) bool) error {
+	from := "-"
+	for {
+		page, err := readPage(ctx, rdb, keys.Orders(p), from)
+		if err != nil {
+			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not list the order events")
+		}
+		for _, m := range page {
+			if e, err := pipeline.DecodeEvent(p, m.ID, m.Values); err == nil && !do(e) {
+				return nil
+			}
+		}
+		if len(page) < PageSize {
+			return nil
+		}
+		from = "(" + page[len(page)-1].ID
+	}
+}
+
+func readPage(ctx context.Context, rdb redis.Cmdable, stream, from string) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	return rdb.XRangeN(ctx, stream, from, "+", PageSize).Result()
+}

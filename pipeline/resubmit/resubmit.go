@@ -1,0 +1,148 @@
+package resubmit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+
+	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
+	"sluice/pipeline/retry"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+// ResubmitStore is what a Resubmitter needs of Postgres.
+type Store interface {
+	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
+	deadletter.BuryStore
+}
+
+// Resubmitter submits accepts to Redis again that it may have lost: those that a worker has fetched, and those that an api gave
+// receipts for. Both may do it, at once or twice: an accept is known by its order id.
+type Resubmitter struct {
+	rdb     redis.UniversalClient
+	keys    pipeline.Keys
+	store   Store
+	burier  *deadletter.Burier
+	metrics *Metrics
+	log     *slog.Logger
+}
+
+// NewResubmitter returns a Resubmitter over both stores. Without metrics (nil) nothing is exported.
+func NewResubmitter(
+	rdb redis.UniversalClient, keys pipeline.Keys, store Store, burier *deadletter.Burier, m *Metrics, log *slog.Logger,
+) *Resubmitter {
+	if m == nil {
+		m = NewMetrics(nil)
+	}
+	return &Resubmitter{rdb: rdb, keys: keys, store: store, burier: burier, metrics: m, log: log}
+}
+
+// Standing says where an accept stands after it was submitted again.
+type Standing string
+
+// The standings.
+const (
+	Known    Standing = "known"    // its order has a row in Postgres
+	Held     Standing = "held"     // Redis still holds it
+	Unloaded Standing = "unloaded" // the sale is over, and not in Redis any more
+	Renewed  Standing = "renewed"  // it was lost, and took its units again; another event carries it
+	Lost     Standing = "lost"     // it was lost, and its units are gone: it is rejected, with a dead letter
+)
+
+// Recent returns a func that submits a process' recent accepts of a partition again.
+func (r *Resubmitter) Recent(recentAccepts func(pipeline.Partition) map[string][]pipeline.Accept) func(context.Context, pipeline.Partition) error {
+	return func(ctx context.Context, p pipeline.Partition) error {
+		var errs []error
+		for saleID, accepts := range recentAccepts(p) {
+			standings, err := r.Resubmit(ctx, pipeline.SalePartition{SaleID: saleID, Partition: p}, accepts)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			counts := map[Standing]int{}
+			for _, s := range standings {
+				counts[s]++
+			}
+			r.log.Info("submitted accepted orders to Redis again", "sale", saleID, "partition", p, "orders", len(standings),
+				"held", counts[Held], "known", counts[Known], "renewed", counts[Renewed], "lost", counts[Lost])
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// Resubmit submits accepts of one sale on one partition, and returns where each stands. After an error none, some or all of it
+// was done, and it may be done again. Errors: KindNotLoaded, where Redis is not verified yet; KindUnavailable.
+func (r *Resubmitter) Resubmit(ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept) ([]Standing, error) {
+	ids := make([]string, len(accepts))
+	for i := range accepts {
+		ids[i] = accepts[i].OrderID
+	}
+	known, err := r.store.KnownOrders(ctx, at.SaleID, ids)
+	if err != nil {
+		return nil, err
+	}
+	standings := make([]Standing, len(accepts))
+	var unknown []int
+	for i, id := range ids {
+		if standings[i] = Known; !known[id] {
+			unknown = append(unknown, i)
+		}
+	}
+	for chunk := range slices.Chunk(unknown, lua.MaxAdmitBatch) {
+		if err := r.submit(ctx, at, accepts, chunk, standings); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range standings {
+		r.metrics.accepts.WithLabelValues(string(s)).Inc()
+	}
+	return standings, nil
+}
+
+// submit submits those accepts that a chunk names, and buries what can't stand any more.
+func (r *Resubmitter) submit(ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept, chunk []int, standings []Standing) error {
+	requests := make([]lua.AdmitRequest, len(chunk))
+	for i, index := range chunk {
+		a := &accepts[index]
+		requests[i] = lua.AdmitRequest{
+			OrderID: a.OrderID, Number: a.Number, UserID: a.UserID, Quantity: a.Quantity,
+			KeyHash: a.KeyHash, PayloadHash: a.PayloadHash, TraceParent: a.TraceParent,
+		}
+	}
+	call, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	reply, err := lua.Resubmit(call, r.rdb, r.keys.ForAdmit(at.Partition, at.SaleID), at.SaleID, requests)
+	if err != nil {
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take lost orders back")
+	}
+	for i, index := range chunk {
+		accept, outcome := &accepts[index], reply.Outcomes[i]
+		switch {
+		case outcome.Code == lua.AdmitUntrusted:
+			return pipeline.Errorf(pipeline.KindNotLoaded, "Redis is not verified yet")
+		case outcome.Code == lua.AdmitNotLoaded:
+			standings[index] = Unloaded
+		case outcome.Code == lua.AdmitAccepted && holds(outcome.Slot, accept):
+			standings[index] = Held
+		case outcome.Code == lua.AdmitAccepted:
+			standings[index] = Renewed
+		default:
+			if err := r.burier.BuryLost(ctx, &accept.Event, "lost:"+accept.OrderID,
+				"Redis lost the order after it was accepted, and could not take it again: "+string(outcome.Code)); err != nil {
+				return err
+			}
+			standings[index] = Lost
+		}
+	}
+	return nil
+}
+
+// holds tells the accept of then from one that was made just now, which may have got the same sequence.
+func holds(slot lua.Slot, accept *pipeline.Accept) bool {
+	return slot.Sequence == accept.Sequence && slot.AcceptedMS == accept.AcceptedAt.UnixMilli()
+}

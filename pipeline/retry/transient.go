@@ -1,0 +1,42 @@
+package retry
+
+import (
+	"errors"
+	"slices"
+
+	"sluice/pipeline"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// IsTransient reports whether an error of Redis goes away by itself: the network, a time-out, a server that starts or fails
+// over.
+func IsTransient(err error) bool {
+	if pipeline.KindOf(err) != "" || errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	var answered redis.Error
+	if !errors.As(err, &answered) {
+		return true
+	}
+	return slices.ContainsFunc(transientPrefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}
+
+var transientPrefixes = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOSCRIPT", "NOREPLICAS",
+}
+
+// Unavailable turns an error of Redis that is not transient into the KindUnavailable error that a buyer gets. An error of the
+// pipeline stays as it is.
+func Unavailable(err error) error {
+	switch {
+	case pipeline.KindOf(err) != "":
+		return err
+	case redis.IsOOMError(err):
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis is out of memory")
+	case redis.HasErrorPrefix(err, "MISCONF"):
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis can't write to its disk")
+	default:
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis refused the request")
+	}
+}

@@ -1,0 +1,4 @@
+package sales
+
+// LookingUp is how many look-ups of unknown sales are under way.
+func (c *Catalogue) LookingUp() int { return len(c.slots) }

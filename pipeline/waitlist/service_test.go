@@ -1,0 +1,589 @@
+package waitlist_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/testkit"
+	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/pipelinetest"
+	"sluice/pipeline/recovery"
+	"sluice/pipeline/waitlist"
+	"sluice/pipeline/worker"
+)
+
+// startServing starts a worker that expires, gives back and hands over.
+func startServing(r *pipelinetest.Rig) {
+	r.Helper()
+	releaser := r.Releaser()
+	r.StartWorker(r.Store, worker.Options{},
+		lifecycle.NewExpirer(r.Store, r.Notifier(), r.Metrics.Lifecycle, r.Logger).Job(),
+		releaser.Job(), r.HandOver().Job(r.Catalogue()))
+}
+
+// servedInTurn holds the orders in Postgres to the tickets: the accept counter must grow with them, with no inversion.
+func servedInTurn(r *pipelinetest.Rig, want int) {
+	r.Helper()
+	rows, err := r.SQL.Query(r.Ctx(), `select w.ticket, o.sequence, w.left_at is not null from waitlist w
+		join orders o on o.sale_id = w.sale_id and o.id = w.order_id order by w.ticket`)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer rows.Close()
+	served, inversions := 0, 0
+	var last int64
+	for rows.Next() {
+		var ticket, sequence int64
+		var left bool
+		if err := rows.Scan(&ticket, &sequence, &left); err != nil {
+			r.Fatal(err)
+		}
+		if left {
+			r.Errorf("ticket %d was told that he has left, and got an order", ticket)
+		}
+		if sequence < last {
+			inversions++
+		}
+		last = max(last, sequence)
+		served++
+	}
+	if served != want || inversions != 0 {
+		r.Errorf("%d served, %d inversions; want %d, 0", served, inversions, want)
+	}
+}
+
+// TestUnpaidUnitsGoToWhoWaits is the whole story: sold out, people wait, orders expire unpaid, and their units go to the
+// waiting, in turn, round after round, until nobody waits.
+func TestUnpaidUnitsGoToWhoWaits(t *testing.T) {
+	t.Parallel()
+	const units, people = 10, 35
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: 2 * time.Second, Waitlist: 1000}})
+	r.AdmitMany("first", units)
+	w := r.Waitlist()
+	for n := range people {
+		if d := r.Joins(w, fmt.Sprint("waits-", n), 1); d.Position != int64(n+1) {
+			t.Errorf("position of %d: got %d", n, d.Position)
+		}
+	}
+	r.Balanced(r.Sale, 0)
+	startServing(r)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "everybody was served", func() bool { return len(r.Queue()) == 0 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "everything has expired", func() bool { return r.Stock(r.Sale) == units })
+	r.Settled()
+	servedInTurn(r, people)
+	r.Balanced(r.Sale, 0)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "all that was handed over is counted", func() bool {
+		return r.Count("sluice_waitlist_handovers_total") >= people
+	})
+	if got := r.Count("sluice_waitlist_handovers_total"); got != people {
+		t.Errorf("handed over: got %v, want %d", got, people)
+	}
+	if got := r.Count("sluice_waitlist_dropped_total"); got != 0 {
+		t.Errorf("dropped: got %v", got)
+	}
+}
+
+// TestWaitlistSurvivesEverything: people join, leave and cancel while Redis loses all it has, twice. Whoever was told that he
+// waits keeps his place, whoever was told that he has left gets nothing, and all are served in the order of their tickets
+// as they stood when Redis was lost.
+func TestWaitlistSurvivesEverything(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	const units, people, sides = 5, 120, 4
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: units, Waitlist: 1000, PaymentWindow: time.Hour}})
+	r.Verifies()
+	r.AdmitMany("first", units)
+	r.Persist(r.Events(r.Sale)...)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	told, left := map[string]int64{}, map[string]bool{}
+	var joined atomic.Int64
+	var going sync.WaitGroup
+	for side := range sides {
+		random := rand.New(rand.NewPCG(seed, uint64(side)))
+		w := r.Waitlist() // an api of its own
+		going.Go(func() {
+			for n := side; n < people; n += sides {
+				user := fmt.Sprint("waits-", n)
+				d := insist(r, func(ctx context.Context) (waitlist.Decision, error) {
+					return w.Join(ctx, r.Sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
+				})
+				mu.Lock()
+				told[user] = d.Entry.Ticket
+				mu.Unlock()
+				joined.Add(1)
+				if random.IntN(4) == 0 {
+					for {
+						_, err := w.Leave(r.Ctx(), r.Sale, user)
+						if err == nil || pipeline.KindOf(err) == pipeline.KindNotFound { // an earlier try did it
+							break
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					mu.Lock()
+					left[user] = true
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, at := range []int64{people / 4, people / 2} {
+		testkit.Eventually(t, pipelinetest.SettleLimit, "people join", func() bool { return joined.Load() >= at || t.Failed() })
+		r.Flush()
+	}
+	going.Wait()
+	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
+	r.Flush() // once more, with nothing under way
+	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified again", func() bool { return r.Trusted() && len(r.Queue()) > 0 })
+	queue := r.Queue()
+	if len(queue) != people-len(left) {
+		t.Errorf("%d wait, want %d", len(queue), people-len(left))
+	}
+	var last int64
+	for _, user := range queue {
+		if left[user] || told[user] <= last {
+			t.Errorf("%s waits with ticket %d after %d; left: %t", user, told[user], last, left[user])
+		}
+		last = told[user]
+	}
+	r.Balanced(r.Sale, units)
+
+	// Then they are served, one cancelled order at a time.
+	startServing(r)
+	for n := range units {
+		r.Exec(1, `update orders set pay_by = now() - interval '1 s' where user_id = $1`, fmt.Sprint("first-", n))
+	}
+	testkit.Eventually(t, pipelinetest.SettleLimit, "units are handed over", func() bool { return len(r.Queue()) == len(queue)-units })
+	r.Settled()
+	servedInTurn(r, units)
+	r.Balanced(r.Sale, units)
+	slots := r.Slots(r.Sale)
+	for _, user := range queue[:units] {
+		if _, holds := slots[user]; !holds {
+			t.Errorf("%s was first in the list and holds no order", user)
+		}
+	}
+}
+
+// insist asks until the stores answer.
+func insist(r *pipelinetest.Rig, ask func(context.Context) (waitlist.Decision, error)) waitlist.Decision {
+	for {
+		d, err := ask(r.Ctx())
+		switch {
+		case err == nil && d.Result != waitlist.Joined:
+			r.Errorf("join: got %+v", d)
+			return d
+		case err == nil:
+			return d
+		case pipeline.KindOf(err) != pipeline.KindNotLoaded && pipeline.KindOf(err) != pipeline.KindUnavailable, r.Ctx().Err() != nil:
+			r.Errorf("join: %v", err)
+			return d
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestAHandedOverOrderThatRedisLost: the order had no row yet and nobody has its event in hand. The person waits again, in
+// the same place, and gets the unit again, under the same order id.
+func TestAHandedOverOrderThatRedisLost(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
+	r.Admit("first", 1)
+	r.Persist(r.Events(r.Sale)...)
+	w := r.Waitlist()
+	ann, bob := r.Joins(w, "ann", 1), r.Joins(w, "bob", 1)
+	first := r.Slots(r.Sale)["first"]
+	endOrder(r, first.OrderID)
+	if err := r.Releaser().Apply(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Slots(r.Sale)["ann"].OrderID; got != ann.Entry.OrderID {
+		t.Fatalf("ann's order: got %q, want %q", got, ann.Entry.OrderID)
+	}
+	if mine, err := w.Mine(r.Ctx(), r.Sale, "ann"); err != nil || !mine.Ordered || mine.Entry.OrderID != ann.Entry.OrderID {
+		t.Fatalf("ann: %+v, %v", mine, err)
+	}
+	r.Flush()
+	if _, err := w.Mine(r.Ctx(), r.Sale, "ann"); pipeline.KindOf(err) != pipeline.KindUnavailable {
+		t.Errorf("ann while nothing is verified: got %v", err)
+	}
+	r.Ensure()
+	if got := r.Queue(); !slices.Equal(got, []string{"ann", "bob"}) || r.Stock(r.Sale) != 1 {
+		t.Fatalf("who waits: got %v, stock %d", got, r.Stock(r.Sale))
+	}
+	if got := r.Rebuilds(); len(got) != 1 || got[0].Waiting != 2 {
+		t.Errorf("rebuilds: %+v", got)
+	}
+	if d, err := r.Try(pipeline.OrderRequest{UserID: "new", Quantity: 1}); err != nil || d.Result != admission.SoldOut {
+		t.Errorf("a newcomer before the unit is handed over: %s, %v", d.Result, err)
+	}
+	job := r.HandOver().Job(r.Catalogue())
+	for range 2 {
+		if err := job.Run(r.Ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.Slots(r.Sale)["ann"].OrderID; got != ann.Entry.OrderID || !slices.Equal(r.Queue(), []string{"bob"}) {
+		t.Fatalf("ann's order: got %q, want %q; who waits: %v", got, ann.Entry.OrderID, r.Queue())
+	}
+	if d := r.Joins(w, "cy", 1); d.Entry.Ticket <= bob.Entry.Ticket {
+		t.Errorf("cy's ticket: got %d, after %d", d.Entry.Ticket, bob.Entry.Ticket)
+	}
+	r.Persist(r.Events(r.Sale)...)
+	r.Balanced(r.Sale, 1)
+}
+
+// TestAHandedOverOrderThatAWorkerHolds: Redis has lost it, and its buyer waits again, when the worker that has the event in
+// hand shows it. It stands, before everybody who waits, and its buyer waits no longer.
+func TestAHandedOverOrderThatAWorkerHolds(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
+	r.Admit("first", 1)
+	r.Persist(r.Events(r.Sale)...)
+	w := r.Waitlist()
+	r.Joins(w, "ann", 1)
+	r.Joins(w, "bob", 1)
+	endOrder(r, r.Slots(r.Sale)["first"].OrderID)
+	if err := r.Releaser().Apply(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	event := r.Events(r.Sale)[0]
+	r.Flush()
+	r.Ensure()
+	reply, err := lua.Resubmit(r.Ctx(), r.Redis, admitKeys(r), r.Sale.ID, []lua.AdmitRequest{{
+		OrderID: event.OrderID, Number: event.Number, UserID: event.UserID, Quantity: event.Quantity,
+	}})
+	if err != nil || reply.Outcomes[0].Code != lua.AdmitAccepted {
+		t.Fatalf("shown again: %+v, %v", reply, err)
+	}
+	if got := r.Queue(); !slices.Equal(got, []string{"bob"}) {
+		t.Errorf("who waits: got %v", got)
+	}
+	r.Persist(r.Events(r.Sale)...)
+	r.Balanced(r.Sale, 1)
+}
+
+func admitKeys(r *pipelinetest.Rig) lua.SaleKeys {
+	p := r.Sale.Partitions[0]
+	k := r.ReleaseKeys(p, r.Sale.ID)
+	return lua.SaleKeys{Sale: k.Sale, Buyers: k.Buyers, Orders: k.Orders, Trusted: k.Trusted, Waitlist: k.Waitlist, Waiting: k.Waiting}
+}
+
+// endOrder expires an order in Postgres.
+func endOrder(r *pipelinetest.Rig, orderID string) {
+	r.Helper()
+	if _, changed, err := r.Store.CancelOrder(r.Ctx(), r.Sale.ID, orderID, "first"); err != nil || !changed {
+		r.Fatalf("end the order: %t, %v", changed, err)
+	}
+}
+
+// TestJoinsAndLeavesAtEachPointOfDeath: whichever of the two stores has it and the other has not, repeating the request, or
+// a rebuild, ends in what was told or will be.
+func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
+	r.Admit("first", 1)
+	r.Persist(r.Events(r.Sale)...)
+	w := r.Waitlist()
+
+	// Redis has it, Postgres has not: the buyer was not told. Asking again gives the same stay.
+	r.Joins(w, "ann", 1)
+	r.Exec(1, `delete from waitlist where user_id = 'ann'`)
+	if d := r.Joins(w, "ann", 1); d.Entry.Ticket != 1 {
+		t.Errorf("ann again: ticket %d", d.Entry.Ticket)
+	}
+	r.Exec(1, `delete from waitlist where user_id = 'ann'`)
+	r.Flush()
+	r.Ensure()
+	if got := r.Queue(); len(got) != 0 {
+		t.Errorf("who was not told waits: %v", got)
+	}
+
+	// A leave of which Postgres knows nothing: the buyer was not told, and waits again after a loss; asking again ends it.
+	r.Joins(w, "bob", 1)
+	r.Joins(w, "cy", 1)
+	mine, err := w.Mine(r.Ctx(), r.Sale, "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Sale.PartitionOf("bob")
+	code, _, _, err := lua.Leave(r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000, lua.ReleaseItem{UserID: "bob", OrderID: mine.Entry.OrderID})
+	if err != nil || code != lua.LeaveLeft {
+		t.Fatalf("leave: %s, %v", code, err)
+	}
+	if _, err := w.Leave(r.Ctx(), r.Sale, "bob"); err != nil {
+		t.Errorf("leave again: %v", err)
+	}
+	_, err = w.Leave(r.Ctx(), r.Sale, "bob")
+	pipelinetest.WantKind(t, err, pipeline.KindNotFound)
+	r.Flush()
+	r.Ensure()
+	if got := r.Queue(); !slices.Equal(got, []string{"cy"}) {
+		t.Errorf("who waits: got %v, want cy", got)
+	}
+
+	// A Redis that is older than the leave, under the same process: the ticket tells.
+	list, waiting := r.Keys.Waitlist(p, r.Sale.ID), r.Keys.Waiting(p, r.Sale.ID)
+	var saved []string
+	for _, key := range []string{r.Keys.Sale(p, r.Sale.ID), list, waiting} {
+		saved = append(saved, key, r.Redis.Dump(r.Ctx(), key).Val())
+	}
+	if _, err := w.Leave(r.Ctx(), r.Sale, "cy"); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(saved); i += 2 {
+		if err := r.Redis.RestoreReplace(r.Ctx(), saved[i], 0, saved[i+1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verifier := recovery.NewVerifier(r.VerifierConfig())
+	if err := verifier.Job().Run(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Queue(); len(got) != 0 {
+		t.Errorf("who has left waits again: %v", got)
+	}
+	if got := r.Rebuilds(); got[len(got)-1].Reason != "waitlist" {
+		t.Errorf("rebuilds: %+v", got)
+	}
+	r.Balanced(r.Sale, 1)
+}
+
+// TestLeavesRaceWithHandOvers: each person either has left or has an order, and was told which.
+func TestLeavesRaceWithHandOvers(t *testing.T) {
+	t.Parallel()
+	const people = 40
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: people, MaxQuantity: people, Waitlist: 100}})
+	r.Admit("first", people)
+	r.Persist(r.Events(r.Sale)...)
+	w := r.Waitlist()
+	for n := range people {
+		r.Joins(w, fmt.Sprint("waits-", n), 1)
+	}
+	endOrder(r, r.Slots(r.Sale)["first"].OrderID)
+	left := make([]bool, people)
+	pipelinetest.Together(people+1, func(i int) {
+		if i == people {
+			if err := r.Releaser().Apply(r.Ctx()); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		got, err := w.Leave(r.Ctx(), r.Sale, fmt.Sprint("waits-", i))
+		left[i] = err == nil
+		if err != nil && (pipeline.KindOf(err) != pipeline.KindConflict || got.Entry.OrderID == "") {
+			t.Errorf("leave: %+v, %v", got, err)
+		}
+	})
+	slots := r.Slots(r.Sale)
+	orders := 0
+	for n := range people {
+		_, holds := slots[fmt.Sprint("waits-", n)]
+		if holds == left[n] {
+			t.Errorf("%d: left %t, holds an order %t", n, left[n], holds)
+		}
+		if holds {
+			orders++
+		}
+	}
+	t.Logf("%d of %d have left", people-orders, people)
+	r.Persist(r.Events(r.Sale)...)
+	r.Balanced(r.Sale, int64(orders))
+}
+
+// TestDoubleJoining: one buyer, many requests at once through several apis, one place.
+func TestDoubleJoining(t *testing.T) {
+	t.Parallel()
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1, Waitlist: 3}})
+	r.Admit("first", 1)
+	apis := []*waitlist.Service{r.Waitlist(), r.Waitlist(), r.Waitlist()}
+	stays := make([]pipeline.WaitlistEntry, 30)
+	pipelinetest.Together(len(stays), func(i int) {
+		d, err := apis[i%3].Join(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: "ann", Quantity: 1})
+		if err != nil || d.Result != waitlist.Joined || d.Position != 1 {
+			t.Errorf("join: %+v, %v", d, err)
+		}
+		stays[i] = d.Entry
+	})
+	for _, s := range stays {
+		if s != stays[0] {
+			t.Errorf("got %+v and %+v", s, stays[0])
+		}
+	}
+	r.Exec(1, `update waitlist set number = number`) // one row
+	codes := map[waitlist.Result]int{}
+	var mu sync.Mutex
+	pipelinetest.Together(20, func(i int) {
+		d, err := apis[i%3].Join(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: fmt.Sprint("waits-", i), Quantity: 1})
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		codes[d.Result]++
+		mu.Unlock()
+	})
+	if codes[waitlist.Joined] != 2 || codes[waitlist.Full] != 18 {
+		t.Errorf("the limit of 3: got %v", codes)
+	}
+	if n, err := apis[0].Size(r.Ctx(), r.Sale); err != nil || n != 3 {
+		t.Errorf("people: %d, %v", n, err)
+	}
+}
+
+// TestNobodyIsServedAfterTheEnd: what comes free after the sale is over stays in stock; who waits can still leave.
+func TestNobodyIsServedAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1, Waitlist: 3}})
+	r.Admit("first", 1)
+	r.Persist(r.Events(r.Sale)...)
+	w := r.Waitlist()
+	r.Joins(w, "ann", 1)
+	closed := pipeline.SaleClosed
+	sale, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{State: &closed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endOrder(r, r.Slots(r.Sale)["first"].OrderID)
+	if err := r.Releaser().Apply(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.HandOver().Job(r.Catalogue()).Run(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if r.Stock(sale) != 1 || len(r.Events(sale)) != 0 {
+		t.Errorf("stock %d, events %v", r.Stock(sale), r.Events(sale))
+	}
+	if mine, err := w.Mine(r.Ctx(), sale, "ann"); err != nil || mine.Position != 1 {
+		t.Errorf("ann: %+v, %v", mine, err)
+	}
+	if _, err := w.Leave(r.Ctx(), sale, "ann"); err != nil {
+		t.Error(err)
+	}
+	r.Balanced(sale, 0)
+}
+
+// TestARestockServesWhoWaits: through the publisher, and counted.
+func TestARestockServesWhoWaits(t *testing.T) {
+	t.Parallel()
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1, Waitlist: 500}})
+	r.Admit("first", 1)
+	w := r.Waitlist()
+	const people = lua.MaxHandOver + 20
+	for n := range people {
+		r.Joins(w, fmt.Sprint("waits-", n), 1)
+	}
+	if _, err := r.Publisher.Count(r.Metrics.Notification).Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: people}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Count("sluice_waitlist_handovers_total"); got != lua.MaxHandOver {
+		t.Errorf("by the restock: got %v, want %d", got, lua.MaxHandOver)
+	}
+	if err := r.HandOver().Job(r.Catalogue()).Run(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.Persist(r.Events(r.Sale)...)
+	servedInTurn(r, people)
+	r.Balanced(r.Stored(r.Sale.ID), people+1)
+}
+
+// TestTheAuditSeesABrokenWaitlist: somebody who waits and holds an order, and a list that is not what is counted.
+func TestTheAuditSeesABrokenWaitlist(t *testing.T) {
+	t.Parallel()
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 2, Waitlist: 5}})
+	r.Admit("first", 2)
+	w := r.Waitlist()
+	ann := r.Joins(w, "ann", 1)
+	p := r.Sale.Partitions[0]
+	entry := r.Hash(r.Keys.Waiting(p, r.Sale.ID))["ann"]
+	finds := func(want string) {
+		t.Helper()
+		report, err := r.Auditor.Audit(r.Ctx(), r.Sale)
+		if err != nil || !strings.Contains(strings.Join(report.Findings, "; "), want) {
+			t.Errorf("audit: got %+v, %v, want %q", report, err, want)
+		}
+	}
+	r.Redis.HDel(r.Ctx(), r.Keys.Waiting(p, r.Sale.ID), "ann")
+	finds("1 people wait, the sale counts 1 and Redis holds 0 entries")
+	r.Redis.HSet(r.Ctx(), r.Keys.Waiting(p, r.Sale.ID), "ann", entry, "first", entry)
+	r.Redis.ZAdd(r.Ctx(), r.Keys.Waitlist(p, r.Sale.ID), redis.Z{Score: float64(ann.Entry.Ticket + 1), Member: "first"})
+	r.Redis.HSet(r.Ctx(), r.Keys.Sale(p, r.Sale.ID), "waiting", 2)
+	finds("1 buyers wait and hold an order")
+}
+
+// lossyStore loses Redis between what it decided and what is noted, once.
+type lossyStore struct {
+	waitlist.Store
+	lose func()
+}
+
+func (s *lossyStore) once() {
+	if lose := s.lose; lose != nil {
+		s.lose = nil
+		lose()
+	}
+}
+
+func (s *lossyStore) RecordJoin(ctx context.Context, g pipeline.Generation, stay pipeline.WaitlistEntry) error {
+	s.once()
+	return s.Store.RecordJoin(context.WithoutCancel(ctx), g, stay)
+}
+
+func (s *lossyStore) RecordLeave(ctx context.Context, g pipeline.Generation, stay pipeline.WaitlistEntry, ticket int64) (bool, error) {
+	s.once()
+	return s.Store.RecordLeave(context.WithoutCancel(ctx), g, stay, ticket)
+}
+
+// TestALossBetweenDecisionAndNote: Redis lets somebody join, or leave, and loses it, and is rebuilt, before Postgres has
+// it. Nobody is told what does not stand.
+func TestALossBetweenDecisionAndNote(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
+	r.Admit("first", 1)
+	r.Persist(r.Events(r.Sale)...)
+	store := &lossyStore{Store: r.Store}
+	w := waitlist.NewService(r.Redis, r.Keys, store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist)
+	r.Joins(w, "bob", 1)
+	lose := func() {
+		r.Flush()
+		r.Ensure()
+	}
+	store.lose = lose
+	insist(r, func(ctx context.Context) (waitlist.Decision, error) {
+		return w.Join(ctx, r.Sale, pipeline.OrderRequest{UserID: "ann", Quantity: 1})
+	})
+	if got := r.Queue(); !slices.Equal(got, []string{"bob", "ann"}) {
+		t.Errorf("who waits: got %v", got)
+	}
+	store.lose = lose
+	for store.lose != nil || slices.Contains(r.Queue(), "bob") {
+		_, err := w.Leave(r.Ctx(), r.Sale, "bob")
+		if err == nil && slices.Contains(r.Queue(), "bob") {
+			t.Fatal("bob was told that he has left, and waits")
+		}
+		if err != nil && pipeline.KindOf(err) != pipeline.KindUnavailable && pipeline.KindOf(err) != pipeline.KindNotLoaded {
+			t.Fatal(err)
+		}
+	}
+	r.Flush()
+	r.Ensure()
+	if got := r.Queue(); !slices.Equal(got, []string{"ann"}) {
+		t.Errorf("who waits at the end: got %v", got)
+	}
+}

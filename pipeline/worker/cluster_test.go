@@ -1,0 +1,303 @@
+package worker_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/localservers"
+	"sluice/internal/testkit"
+	"sluice/pipeline"
+	"sluice/pipeline/admission"
+	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/payments"
+	"sluice/pipeline/pipelinetest"
+	"sluice/pipeline/redisstore"
+	"sluice/pipeline/worker"
+)
+
+// clusterRig is a rig on a Redis Cluster of its own, with a sale that is spread over four partitions on all three nodes.
+type clusterRig struct {
+	*pipelinetest.Rig
+	cluster *localservers.RedisCluster
+	scripts map[string]string // by hash: file name of a script that no node has been seen to know
+}
+
+const clusterShare = 6 // units of the sale on each partition
+
+func newClusterRig(t *testing.T) *clusterRig {
+	t.Helper()
+	cluster := testkit.PrivateCluster(t)
+	r := &clusterRig{cluster: cluster, scripts: scriptsByHash(t), Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: pipeline.Sale{
+		Total: 4 * clusterShare, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR", Waitlist: 1000,
+		Partitions: []pipeline.Partition{0, 1, 2, 3},
+	}})}
+	for n := range cluster.Nodes() {
+		if len(r.partitionsOn(n)) == 0 {
+			t.Fatalf("node %d holds no partition", n)
+		}
+	}
+	return r
+}
+
+// scriptsByHash are all scripts but handover.lua, which stands at the head of those that can free units and is sent with them.
+func scriptsByHash(t *testing.T) map[string]string {
+	t.Helper()
+	const head = "handover.lua"
+	files, err := filepath.Glob("../../lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("scripts: %v, %v", files, err)
+	}
+	sources := map[string]string{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources[filepath.Base(file)] = string(source)
+	}
+	scripts := map[string]string{}
+	for name, source := range sources {
+		switch name {
+		case head:
+			continue
+		case "release.lua", "adjust.lua", "leave.lua":
+			source = sources[head] + source
+		}
+		scripts[redis.NewScript(source).Hash()] = name
+	}
+	return scripts
+}
+
+func (r *clusterRig) node(n int) *redis.Client {
+	r.Helper()
+	return testkit.Client(r.T, r.cluster.Nodes()[n].URL())
+}
+
+func (r *clusterRig) partitionsOn(n int) (on []pipeline.Partition) {
+	r.Helper()
+	node := r.node(n)
+	for _, p := range r.Sale.Partitions {
+		if node.Exists(r.Ctx(), r.Keys.Sale(p, r.Sale.ID)).Val() == 1 {
+			on = append(on, p)
+		}
+	}
+	return on
+}
+
+// noteScripts takes those off the list that some node knows by now; a node that restarts forgets them.
+func (r *clusterRig) noteScripts() {
+	r.Helper()
+	for n := range r.cluster.Nodes() {
+		node := r.node(n)
+		for hash := range r.scripts {
+			if known := node.ScriptExists(r.Ctx(), hash).Val(); len(known) == 1 && known[0] {
+				delete(r.scripts, hash)
+			}
+		}
+	}
+}
+
+// buyers are n on each partition: the first four are one of each, and so on.
+func (r *clusterRig) buyers(prefix string, n int) []string {
+	partitions := len(r.Sale.Partitions)
+	users, on := make([]string, n*partitions), make([]int, partitions)
+	for i, found := 0, 0; found < len(users); i++ {
+		user := fmt.Sprintf("%s-%d", prefix, i)
+		p := int(r.Sale.PartitionOf(user))
+		if on[p] == n {
+			continue
+		}
+		users[on[p]*partitions+p] = user
+		on[p]++
+		found++
+	}
+	return users
+}
+
+// order insists while nodes are away. Whose reply was lost has ordered already.
+func (r *clusterRig) order(users ...string) {
+	r.Helper()
+	pipelinetest.Together(len(users), func(i int) {
+		for {
+			decision, err := r.Try(pipeline.OrderRequest{UserID: users[i], Quantity: 1})
+			switch {
+			case err == nil && (decision.Result == admission.Accepted || decision.Result == admission.AlreadyOrdered):
+				return
+			case err == nil, !pipelinetest.Busy(err) && pipeline.KindOf(err) != pipeline.KindNotLoaded, r.Ctx().Err() != nil:
+				r.Errorf("order of %s: got %q, %v", users[i], decision.Result, err)
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	if r.Failed() {
+		r.FailNow()
+	}
+}
+
+func (r *clusterRig) cancel(users ...string) {
+	r.Helper()
+	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, r.Notifier(), r.Metrics.Lifecycle)
+	slots := r.Slots(r.Sale)
+	for _, user := range users {
+		if _, err := canceller.Cancel(r.Ctx(), r.Sale, user, slots[user].OrderID); err != nil {
+			r.Fatalf("cancel the order of %s: %v", user, err)
+		}
+	}
+}
+
+// serve runs a worker with every job that moves units.
+func (r *clusterRig) serve() *pipelinetest.RunningWorker {
+	r.Helper()
+	releaser := r.Releaser()
+	return r.StartWorker(r.Store, worker.Options{}, r.Payments().Job(), releaser.Job(), r.HandOver().Job(r.Catalogue()))
+}
+
+func (r *clusterRig) orders(status string) (n int) {
+	if err := r.SQL.QueryRow(r.Ctx(), `select count(*) from orders where status = $1`, status).Scan(&n); err != nil {
+		r.Error(err)
+	}
+	return n
+}
+
+// TestASaleOnACluster runs a whole sale, with all that the scripts do, on a real Redis Cluster: orders, payments that overtake
+// them, a dead worker's events, a node that dies and comes back in between, cancellations that go to who waits, a node that loses
+// everything and is rebuilt, a restock. The books are exact after each part, and no script is left that did not run.
+func TestASaleOnACluster(t *testing.T) {
+	t.Parallel()
+	r := newClusterRig(t)
+	r.Verifies()
+	const lost = 2 // the node that has an accident
+	first, second := r.buyers("first", clusterShare/2), r.buyers("second", clusterShare/2)
+
+	// Orders and payments that nobody works on yet, and a worker that died with events in hand.
+	r.order(first...)
+	deliverTo(r.Rig, "dead", 2)
+	service, slots := r.Payments(), r.Slots(r.Sale)
+	pipelinetest.Together(len(first)+1, func(i int) {
+		receipt := admission.Receipt{SaleID: r.Sale.ID, OrderID: uuid.Must(uuid.NewV7()).String()} // nobody's
+		if i < len(first) {
+			receipt.OrderID = slots[first[i]].OrderID
+		}
+		if got, err := service.Pay(r.Ctx(), pipelinetest.PaymentFor(&receipt, i)); err != nil || got.Outcome != payments.Waiting {
+			t.Errorf("payment %d: got %s, %v", i, got.Outcome, err)
+		}
+	})
+	r.noteScripts()
+
+	// A node dies and comes back while workers work and buyers order; its disk has everything.
+	worker := r.serve()
+	if err := r.cluster.Nodes()[lost].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.Nodes()[lost].Restart(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.order(second...)
+	r.Settled()
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the first are paid", func() bool { return r.orders("paid") == len(first) })
+	r.Balanced(r.Sale, r.Sale.Total)
+	if got := r.Rebuilds(); len(got) != 0 {
+		t.Errorf("the node that came back was rebuilt: %+v", got)
+	}
+
+	// Sold out on every partition: two wait on each, one leaves, and the others get what is cancelled.
+	waitlist, waiting := r.Waitlist(), r.buyers("waits", 2)
+	for _, user := range waiting {
+		r.Joins(waitlist, user, 1)
+	}
+	if _, err := waitlist.Leave(r.Ctx(), r.Sale, waiting[7]); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	r.cancel(second[:4]...)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "a unit is handed over on each partition", func() bool { return len(r.Queue()) == 3 })
+	r.Settled()
+	r.Balanced(r.Sale, r.Sale.Total)
+	worker.Stop()
+
+	// A node loses everything, with cancelled units on their way: it is rebuilt, and they go to who waits.
+	r.cancel(second[4:8]...)
+	if err := r.node(lost).FlushAll(r.Ctx()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the node is rebuilt", r.Trusted)
+	rebuilt := map[pipeline.Partition]bool{}
+	for _, report := range r.Rebuilds() {
+		rebuilt[report.Partition] = true
+	}
+	if want := r.partitionsOn(lost); !slices.Equal(slices.Sorted(maps.Keys(rebuilt)), want) {
+		t.Errorf("rebuilt: %v, want %v, which the node holds", rebuilt, want)
+	}
+	r.serve()
+	testkit.Eventually(t, pipelinetest.SettleLimit, "everybody was served", func() bool { return len(r.Queue()) == 0 })
+	r.Settled()
+	r.Balanced(r.Sale, r.Sale.Total-1)
+
+	// More is sold after a restock.
+	if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: int64(4 * clusterShare)}); err != nil {
+		t.Fatal(err)
+	}
+	r.Sale = r.Stored(r.Sale.ID)
+	r.order(r.buyers("later", clusterShare)...)
+	r.Settled()
+	r.Balanced(r.Sale, r.Sale.Total-1)
+
+	r.noteScripts()
+	for _, script := range r.scripts {
+		t.Errorf("%s did not run", script)
+	}
+	if got := r.Letters(); len(got) != 0 {
+		t.Errorf("dead letters: %v", got)
+	}
+	for n := range r.cluster.Nodes() {
+		if stats := r.node(n).Info(r.Ctx(), "errorstats").Val(); strings.Contains(stats, "CROSSSLOT") {
+			t.Errorf("node %d refused keys of several slots: %s", n, stats)
+		}
+	}
+}
+
+// A cluster is as good as its worst node: it is refused when one of them may evict orders, or loses what it accepted.
+func TestEveryNodeOfAClusterIsProbed(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.PrivateCluster(t)
+	rdb, ctx := testkit.ClusterClient(t, cluster.URL()), t.Context()
+	probe := func() redisstore.Features {
+		t.Helper()
+		features, err := redisstore.Probe(ctx, rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return features
+	}
+	if err := probe().Require(pipeline.DurabilityFsync); err != nil {
+		t.Errorf("a good cluster: %v", err)
+	}
+	for n, server := range cluster.Nodes() {
+		node := testkit.Client(t, server.URL())
+		for setting, values := range map[string][2]string{"maxmemory-policy": {"allkeys-lru", "noeviction"}, "appendonly": {"no", "yes"}} {
+			if err := node.ConfigSet(ctx, setting, values[0]).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := probe().Require(pipeline.DurabilityFsync); pipeline.KindOf(err) != pipeline.KindInvalid {
+				t.Errorf("node %d with %s %s: got %v, want KindInvalid", n, setting, values[0], err)
+			}
+			if err := node.ConfigSet(ctx, setting, values[1]).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cluster.Nodes()[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := redisstore.Probe(ctx, rdb)
+	pipelinetest.WantKind(t, err, pipeline.KindUnavailable)
+}

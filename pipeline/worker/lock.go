@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"context"
+	"sync"
+
+	"sluice/pipeline"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lockedEvent is an event whose order this worker may persist.
+type lockedEvent struct {
+	pipeline.Event
+	lockKey string // empty when Redis had no memory for a lock
+	token   string
+}
+
+// lockOrders takes the lock of each order, one round trip per partition, and leaves those that another worker holds: they
+// stay pending and are looked at again. The lock saves work; what makes a second pass harmless is the insert.
+func (w *Worker) lockOrders(ctx context.Context, events []pipeline.Event) ([]lockedEvent, error) {
+	var mu sync.Mutex // protects the two below
+	var locked []lockedEvent
+	var failure error
+	var calls sync.WaitGroup
+	for p, group := range byPartition(events) {
+		calls.Go(func() {
+			got, err := w.lockPartition(ctx, p, group)
+			mu.Lock()
+			defer mu.Unlock()
+			locked = append(locked, got...)
+			if err != nil {
+				failure = err
+			}
+		})
+	}
+	calls.Wait()
+	if failure != nil {
+		w.unlock(locked)
+		return nil, failure
+	}
+	w.metrics.contended.Add(float64(len(events) - len(locked)))
+	return locked, nil
+}
+
+func (w *Worker) lockPartition(ctx context.Context, p pipeline.Partition, events []pipeline.Event) ([]lockedEvent, error) {
+	keys := make([]string, len(events))
+	for i, e := range events {
+		keys[i] = w.keys.OrderLock(p, e.OrderID)
+	}
+	batch, err := w.locks.TryLockMany(ctx, keys)
+	// At maxmemory Redis refuses new locks but lets events be acknowledged, which frees memory: to wait for a lock then
+	// would be a deadlock.
+	outOfMemory := redis.IsOOMError(err)
+	if err != nil && !outOfMemory {
+		return nil, err
+	}
+	locked := make([]lockedEvent, 0, len(events))
+	for i, e := range events {
+		switch {
+		case outOfMemory:
+			locked = append(locked, lockedEvent{Event: e})
+		case batch.Held[i]:
+			locked = append(locked, lockedEvent{Event: e, lockKey: keys[i], token: batch.Token})
+		}
+	}
+	return locked, nil
+}
+
+func byPartition(events []pipeline.Event) map[pipeline.Partition][]pipeline.Event {
+	groups := map[pipeline.Partition][]pipeline.Event{}
+	for _, e := range events {
+		groups[e.Partition] = append(groups[e.Partition], e)
+	}
+	return groups
+}
+
+func without(all, some []lockedEvent) []lockedEvent {
+	drop := keysOf(some)
+	var rest []lockedEvent
+	for _, l := range all {
+		if _, dropped := drop[entryKey{l.Partition, l.EntryID}]; !dropped {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+func keysOf(locked []lockedEvent) map[entryKey]struct{} {
+	keys := make(map[entryKey]struct{}, len(locked))
+	for _, l := range locked {
+		keys[entryKey{l.Partition, l.EntryID}] = struct{}{}
+	}
+	return keys
+}
+
+// lockBatch is what was locked together; the token is empty where Redis had no memory for locks.
+type lockBatch struct {
+	partition pipeline.Partition
+	token     string
+}
+
+// unlock frees the locks of events that were not persisted, so that nobody waits for them to expire. It works although
+// the batch's time is over.
+func (w *Worker) unlock(locked []lockedEvent) {
+	keys := map[lockBatch][]string{}
+	for _, l := range locked {
+		if l.lockKey != "" {
+			h := lockBatch{l.Partition, l.token}
+			keys[h] = append(keys[h], l.lockKey)
+		}
+	}
+	var calls sync.WaitGroup
+	for h, group := range keys {
+		calls.Go(func() {
+			if err := w.locks.UnlockMany(context.Background(), group, h.token); err != nil { // it bounds itself
+				w.stepFailed("unlock", err) // they expire
+			}
+		})
+	}
+	calls.Wait()
+}

@@ -1,0 +1,238 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+)
+
+// reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and processes them:
+// those of dead workers, those whose delivery got lost on the way to this one, and those that lie idle for long.
+func (w *Worker) reclaimLoop(ctx context.Context) {
+	cursors := make([]string, w.opts.Partitions) // of XAUTOCLAIM; from the start each time, the tail would never be reached
+	for {
+		retry.Sleep(ctx, reclaimInterval*3/4+rand.N(reclaimInterval/2)) // jitter: workers take turns
+		if ctx.Err() != nil {
+			return
+		}
+		if err := w.reclaim(ctx, cursors); err != nil && ctx.Err() == nil {
+			w.stepFailed("reclaim", err)
+		}
+	}
+}
+
+func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
+	pending, err := w.pending(ctx)
+	errs := []error{err} // one partition's error never keeps another waiting
+	for p, summary := range pending {
+		if summary.Count > 0 {
+			errs = append(errs, w.reclaimPartition(ctx, p, summary, cursors))
+		}
+	}
+	return errors.Join(append(errs, w.observe(ctx, pending))...)
+}
+
+func (w *Worker) reclaimPartition(ctx context.Context, p pipeline.Partition, summary *redis.XPending, cursors []string) error {
+	dead, err := w.deadConsumers(ctx, p, summary)
+	if err != nil {
+		return err
+	}
+	for _, consumer := range dead {
+		// Half a heartbeat's life: what a rival has just claimed is younger and stays his.
+		if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, "dead_worker"); err != nil {
+			return err
+		}
+	}
+	if err := w.takeOver(ctx, p, w.opts.Name, strandedMinIdle, "stranded"); err != nil {
+		return err
+	}
+	return w.claimIdle(ctx, p, cursors)
+}
+
+// pending asks for the summary of every partition's pending list in one round trip, and returns those that it got. It costs some 20 µs each, however
+// long the lists are.
+func (w *Worker) pending(ctx context.Context) (map[pipeline.Partition]*redis.XPending, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	pipe := w.rdb.Pipeline()
+	asked := make([]*redis.XPendingCmd, w.opts.Partitions)
+	for p := range pipeline.Partition(w.opts.Partitions) {
+		asked[p] = pipe.XPending(ctx, w.keys.Orders(p), pipeline.Group)
+	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
+	summaries := make(map[pipeline.Partition]*redis.XPending, len(asked))
+	var errs []error
+	for p, cmd := range asked {
+		if cmd.Err() != nil {
+			errs = append(errs, cmd.Err())
+			continue
+		}
+		summaries[pipeline.Partition(p)] = cmd.Val()
+	}
+	if slices.ContainsFunc(errs, func(err error) bool { return redis.HasErrorPrefix(err, "NOGROUP") }) {
+		errs = append(errs, w.ensureGroups(ctx))
+	}
+	return summaries, errors.Join(errs...)
+}
+
+// deadConsumers returns the consumers with pending entries and without a heartbeat.
+func (w *Worker) deadConsumers(ctx context.Context, p pipeline.Partition, summary *redis.XPending) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	pipe := w.rdb.Pipeline()
+	alive := map[string]*redis.IntCmd{}
+	for consumer := range summary.Consumers {
+		if consumer != w.opts.Name {
+			alive[consumer] = pipe.Exists(ctx, w.keys.Worker(p, consumer))
+		}
+	}
+	if len(alive) == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	var dead []string
+	for consumer, cmd := range alive {
+		if cmd.Val() == 0 {
+			dead = append(dead, consumer)
+		}
+	}
+	return dead, nil
+}
+
+// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch. Entries that were
+// delivered very often are processed one by one: whichever of them kills workers then takes no neighbour along.
+func (w *Worker) takeOver(ctx context.Context, p pipeline.Partition, consumer string, minIdle time.Duration, reason string) error {
+	from := "-"
+	for ctx.Err() == nil {
+		page, err := w.pendingOf(ctx, p, consumer, from, minIdle)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		from = "(" + page[len(page)-1].ID
+		var together, alone []string
+		for _, e := range page {
+			switch {
+			case w.inFlight.has(p, e.ID):
+			case e.RetryCount >= int64(w.opts.MaxDeliveries):
+				alone = append(alone, e.ID)
+			default:
+				together = append(together, e.ID)
+			}
+		}
+		if err := w.claimAndProcess(ctx, p, together, minIdle, reason); err != nil {
+			return err
+		}
+		for _, id := range alone {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := w.claimAndProcess(ctx, p, []string{id}, minIdle, reason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Worker) pendingOf(ctx context.Context, p pipeline.Partition, consumer, from string, minIdle time.Duration) ([]redis.XPendingExt, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	return w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
+		Stream: w.keys.Orders(p), Group: pipeline.Group, Consumer: consumer, Idle: minIdle,
+		Start: from, End: "+", Count: int64(w.opts.BatchSize),
+	}).Result()
+}
+
+func (w *Worker) claimAndProcess(ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration, reason string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	generation := w.current()
+	claimed, lost, err := w.claim(ctx, p, ids, minIdle)
+	if err != nil {
+		return err
+	}
+	w.reportLost(p, lost)
+	w.takenOver(ctx, generation, p, claimed, reason)
+	return nil
+}
+
+func (w *Worker) claim(ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration) ([]redis.XMessage, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	return lua.Claim(ctx, w.rdb, lua.Consumer{Stream: w.keys.Orders(p), Group: pipeline.Group, Name: w.opts.Name}, minIdle, ids)
+}
+
+func (w *Worker) takenOver(ctx context.Context, generation pipeline.Generation, p pipeline.Partition, messages []redis.XMessage, reason string) {
+	if len(messages) == 0 {
+		return
+	}
+	w.metrics.reclaims.WithLabelValues(reason).Add(float64(len(messages)))
+	w.log.Info("took over pending events", "partition", p, "events", len(messages), "reason", reason)
+	w.process(ctx, generation, appendEntries(nil, p, messages))
+}
+
+// claimIdle goes on through the pending list from where it stopped and takes what lies idle beyond ClaimMinIdle, whoever
+// has it: a worker may live and hang all the same. It also meets entries whose event was deleted under them.
+func (w *Worker) claimIdle(ctx context.Context, p pipeline.Partition, cursors []string) error {
+	for ctx.Err() == nil {
+		if cursors[p] == "" {
+			cursors[p] = "0-0"
+		}
+		generation := w.current()
+		messages, next, deleted, err := w.autoClaim(ctx, p, cursors[p])
+		if err != nil {
+			cursors[p] = ""
+			return err
+		}
+		cursors[p] = next
+		w.reportLost(p, deleted)
+		w.takenOver(ctx, generation, p, messages, "idle")
+		if len(messages) == 0 || next == "0-0" {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (w *Worker) autoClaim(ctx context.Context, p pipeline.Partition, cursor string) ([]redis.XMessage, string, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+	defer cancel()
+	return w.rdb.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{
+		Stream: w.keys.Orders(p), Group: pipeline.Group, Consumer: w.opts.Name, MinIdle: w.opts.ClaimMinIdle,
+		Start: cursor, Count: int64(w.opts.BatchSize),
+	}).Result()
+}
+
+// reportLost says loudly that somebody deleted events that were accepted and not yet persisted. Nothing of ours does that.
+func (w *Worker) reportLost(p pipeline.Partition, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	w.metrics.eventsLost.Add(float64(len(ids)))
+	w.log.Error("events were deleted from the stream before they were persisted; run sluice audit",
+		"partition", p, "count", len(ids), "first", ids[0])
+}
+
+// entryTime tells when a stream entry was written, from its id.
+func entryTime(id string) time.Time {
+	ms, _, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
+}

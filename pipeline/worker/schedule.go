@@ -1,0 +1,21 @@
+package worker
+
+import (
+	"context"
+
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
+)
+
+// jobLoop tries for the job's tick, until the context ends.
+func (w *Worker) jobLoop(ctx context.Context, job pipeline.Job) {
+	for {
+		retry.Sleep(ctx, job.Every)
+		if ctx.Err() != nil {
+			return
+		}
+		if _, err := w.locks.RunOnce(ctx, w.keys.JobLock(job.Name), job.Every, job.Run); err != nil && ctx.Err() == nil {
+			w.stepFailed(job.Name, err)
+		}
+	}
+}

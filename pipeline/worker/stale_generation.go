@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"context"
+
+	"sluice/pipeline"
+	"sluice/pipeline/resubmit"
+)
+
+// current is the newest generation that this worker heard of. It may be over by now; Postgres says so when something is
+// persisted.
+func (w *Worker) current() pipeline.Generation { return pipeline.Generation(w.generation.Load()) }
+
+// learn remembers a generation, unless it knows a newer one.
+func (w *Worker) learn(g pipeline.Generation) {
+	for {
+		known := w.generation.Load()
+		if int64(g) <= known || w.generation.CompareAndSwap(known, int64(g)) {
+			return
+		}
+	}
+}
+
+// resubmit submits entries of a stale generation to Redis again, which may have lost them. It returns the generation in which
+// that was done, and the entries that are finished: lost ones which took their units again travel in an event of their own, and
+// those that could not are rejected. The rest may be persisted.
+func (w *Worker) resubmit(ctx context.Context, stale pipeline.Generation, entries []Entry) (pipeline.Generation, []lockedEvent, error) {
+	ctx = context.WithoutCancel(ctx)
+	generation, err := w.store.Generation(ctx) // before Redis is asked: a verification that begins now makes it stale again
+	if err != nil {
+		return stale, nil, err
+	}
+	w.learn(generation)
+	events, _ := decode(entries) // what can't be read is buried as ever
+	var finished []lockedEvent
+	for at, group := range bySalePartition(events) {
+		standings, err := w.resubmitter.Resubmit(ctx, at, group)
+		if err != nil {
+			w.settle(ctx, finished)
+			return stale, finished, err
+		}
+		for i, s := range standings {
+			if s == resubmit.Renewed || s == resubmit.Lost {
+				finished = append(finished, lockedEvent{Event: group[i].Event})
+			}
+		}
+	}
+	w.settle(ctx, finished)
+	w.log.Info("submitted fetched orders to Redis again", "events", len(events), "finished", len(finished), "generation", generation)
+	return generation, finished, nil
+}
+
+func bySalePartition(events []pipeline.Event) map[pipeline.SalePartition][]pipeline.Accept {
+	groups := map[pipeline.SalePartition][]pipeline.Accept{}
+	for _, e := range events {
+		at := pipeline.SalePartition{SaleID: e.SaleID, Partition: e.Partition}
+		groups[at] = append(groups[at], pipeline.Accept{Event: e})
+	}
+	return groups
+}
