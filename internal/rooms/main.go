@@ -25,10 +25,14 @@ import (
 // rooms is the folder whose packages are listed first, and whose arrows are printed.
 const rooms = "pipeline"
 
-// harness lists the folders that test, measure and show the product; everything else is the product. A folder that takes
-// the place of one of these belongs here too.
-var harness = []string{"bench", "chaos", "cmd/sluice/crew", "cmd/sluice/demo", "deploy",
-	"internal/faultnet", "internal/localservers", "internal/rooms", "internal/testkit"}
+// harness lists the folders that test, measure and show the product; everything else is the product. A folder that
+// takes the place of one of these belongs here too.
+var harness = []string{
+	"bench", "chaos", "cmd/sluice/demo", "deploy", "internal/buyers",
+	"internal/faultnet", "internal/localservers", "internal/programs", "internal/rooms", "internal/table",
+	"internal/testkit",
+	"pipeline/pipelinetest",
+}
 
 // limit is how much a reader should meet at once.
 type limit struct {
