@@ -27,8 +27,10 @@ func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Resul
 		name:  "admission",
 		title: fmt.Sprintf("Admission without HTTP, %d callers in one process", s.opts.Clients),
 		unit:  "orders",
-		candidates: []candidate{g.gate(), g.script("script, 1 call in flight", 1),
-			g.script("script, 2 calls in flight", 2)},
+		candidates: []candidate{
+			g.gate(), g.script("script, 1 call in flight", 1),
+			g.script("script, 2 calls in flight", 2),
+		},
 		pairs: []pair{{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1}},
 	}
 	result, err := c.run(ctx, s)
@@ -112,8 +114,10 @@ func (g *gateBench) fill(requests []lua.AdmitRequest, first int64) {
 	for i := range requests {
 		n := first + int64(i)
 		user := buyerID(g.testbed.opts.Seed, g.first+uint64(n))
-		r := lua.AdmitRequest{OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user,
-			Quantity: 1}
+		r := lua.AdmitRequest{
+			OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user,
+			Quantity: 1,
+		}
 		if g.testbed.opts.Keys {
 			r.KeyHash, r.PayloadHash = "5f0c1bd8e6a94c275f0c1bd8", "a1b2c3d4e5f60718a1b2c3d4"
 		}
@@ -127,9 +131,11 @@ const maxEvents = 1 << 40
 // admitAll makes one script call in which everybody must be accepted.
 func admitAll(ctx context.Context, s *testbed, requests []lua.AdmitRequest) error {
 	p := s.sale.Partitions[0]
-	admitKeys := lua.SaleKeys{Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
+	admitKeys := lua.SaleKeys{
+		Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
 		Trusted:  keys.Trusted(p),
-		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID)}
+		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID),
+	}
 	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, maxEvents, requests)
 	if err != nil {
 		return err

@@ -42,10 +42,14 @@ func newAPI(ctx context.Context, s *testbed) (*api, error) {
 			Stock:     parts.Stock(),
 			Orders:    parts.Lookup(),
 			Cancel:    parts.Canceller(),
-			Push:      notification.NewHub(notification.HubConfig{Redis: s.rdb, Keys: keys, Partitions: partitions, Orders: s.store, Log: s.log}), // nobody waits, so it need not run
-			Waitlist:  parts.Waitlist(),
-			Auth:      httpapi.DevAuth{},
-			Log:       s.log,
+			// nobody waits, so it need not run
+			Push: notification.NewHub(notification.HubConfig{
+				Redis: s.rdb, Keys: keys, Partitions: partitions,
+				Orders: s.store, Log: s.log,
+			}),
+			Waitlist: parts.Waitlist(),
+			Auth:     httpapi.DevAuth{},
+			Log:      s.log,
 		})
 	}
 	return &api{admission: admission, full: handler(admission), quick: handler(newQuick())}, nil

@@ -33,7 +33,8 @@ func (s *testbed) checkAccepts(ctx context.Context, accepts int64) error {
 		}
 		*into = n
 	}
-	if taken := s.sale.Total - stock; events.Val() != accepts || slots.Val() != accepts || accepted != accepts || taken != accepts {
+	if taken := s.sale.Total - stock; events.Val() != accepts || slots.Val() != accepts || accepted != accepts ||
+		taken != accepts {
 		return fmt.Errorf("the counts do not add up: %d accepts, but %d events, %d slots, %d counted, %d units taken",
 			accepts, events.Val(), slots.Val(), accepted, taken)
 	}
@@ -88,7 +89,8 @@ func (s *testbed) checkCounters(ctx context.Context, rows int64) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	var sold, watermark int64
-	err := s.pool.QueryRow(ctx, `select s.sold, w.seq from sales s join watermarks w on w.sale_id = s.id where s.id = $1`, saleID).
+	err := s.pool.QueryRow(ctx,
+		`select s.sold, w.seq from sales s join watermarks w on w.sale_id = s.id where s.id = $1`, saleID).
 		Scan(&sold, &watermark)
 	if err != nil {
 		return err

@@ -37,8 +37,10 @@ func benchLocks(ctx context.Context, s *testbed, _ *Report) (results []Result, e
 func (d *lockBench) pairs(ctx context.Context) ([]Result, error) {
 	var results []Result
 	for _, n := range []int{16, 128} {
-		c := comparison{name: fmt.Sprintf("locks-%d", n),
-			title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1}
+		c := comparison{
+			name:  fmt.Sprintf("locks-%d", n),
+			title: fmt.Sprintf("Lock and unlock, %d at once, each a key of its own", n), unit: "pairs", profiled: 1,
+		}
 		for _, r := range d.lockers {
 			c.candidates = append(c.candidates, candidate{name: r.name, run: func(ctx context.Context) (Work, error) {
 				return d.during(ctx, n, func(ctx context.Context, i int) error {

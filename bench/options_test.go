@@ -33,7 +33,10 @@ func TestReadOptionsReportsAllThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, flag := range []string{"-rounds", "-seconds", "-clients", "-rate", "-batch", "-rows", "-connections", "-sections"} {
+	for _, flag := range []string{
+		"-rounds", "-seconds", "-clients", "-rate", "-batch", "-rows", "-connections",
+		"-sections",
+	} {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is wrong and not reported: %v", flag, err)
 		}

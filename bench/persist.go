@@ -68,7 +68,8 @@ func (h *workload) empty(ctx context.Context) error {
 
 // writer is a candidate that writes the events straight from memory.
 func (h *workload) writer(name, table string, writers int,
-	write func(context.Context, []pipeline.Event) error) candidate {
+	write func(context.Context, []pipeline.Event) error,
+) candidate {
 	return candidate{
 		name: name,
 		prepare: func(ctx context.Context, share float64) error {
@@ -83,7 +84,8 @@ func (h *workload) writer(name, table string, writers int,
 }
 
 func (h *workload) writeAll(ctx context.Context, writers int,
-	write func(context.Context, []pipeline.Event) error) (Work, error) {
+	write func(context.Context, []pipeline.Event) error,
+) (Work, error) {
 	batches := make(chan []pipeline.Event, len(h.now)/h.testbed.opts.Batch+1)
 	for batch := range slices.Chunk(h.now, h.testbed.opts.Batch) {
 		batches <- batch
@@ -202,7 +204,8 @@ type countingStore struct {
 }
 
 func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation,
-	events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+	events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	outcomes, err := c.Store.PersistOrders(ctx, g, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)

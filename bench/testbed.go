@@ -134,7 +134,8 @@ func (s *testbed) clear(ctx context.Context) error {
 		return err
 	}
 	owned.ID = id
-	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error){lua.BeginVerify, lua.FinishVerify} {
+	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust,
+		error){lua.BeginVerify, lua.FinishVerify} {
 		if _, err := step(ctx, s.control, owned, "bench"); err != nil {
 			return err
 		}

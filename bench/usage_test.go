@@ -50,15 +50,23 @@ func TestVerdict(t *testing.T) {
 		want string
 	}{
 		{"no /proc", work(Usage{}), "unknown: there is no /proc"},
-		{"Redis' thread is full",
+		{
+			"Redis' thread is full",
 			work(Usage{Redis: 9500 * time.Millisecond, Self: 3 * time.Second, Machine: 14 * time.Second}),
-			"Redis, whose one thread is busy 95 % of the time"},
-		{"idle", work(Usage{Redis: time.Second, Self: 3 * time.Second, Machine: 10 * time.Second}),
-			"waiting, for disk flushes or for each other's answers: the CPUs are 50 % busy"},
-		{"full", work(Usage{Redis: 3 * time.Second, Self: 12 * time.Second, Machine: 20 * time.Second}),
-			"CPU: all 2 cores are busy, most of it (60 %) with sluice"},
-		{"strangers", work(Usage{Self: 4 * time.Second, Machine: 20 * time.Second}),
-			"CPU: all 2 cores are busy, most of it (80 %) with other programs"},
+			"Redis, whose one thread is busy 95 % of the time",
+		},
+		{
+			"idle", work(Usage{Redis: time.Second, Self: 3 * time.Second, Machine: 10 * time.Second}),
+			"waiting, for disk flushes or for each other's answers: the CPUs are 50 % busy",
+		},
+		{
+			"full", work(Usage{Redis: 3 * time.Second, Self: 12 * time.Second, Machine: 20 * time.Second}),
+			"CPU: all 2 cores are busy, most of it (60 %) with sluice",
+		},
+		{
+			"strangers", work(Usage{Self: 4 * time.Second, Machine: 20 * time.Second}),
+			"CPU: all 2 cores are busy, most of it (80 %) with other programs",
+		},
 	} {
 		if got := verdict(test.work, 2); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)

@@ -42,7 +42,11 @@ type party struct {
 
 func (u Usage) parties() []party {
 	return []party{
-		{"sluice", u.Self}, {"the buyers", u.Buyers}, {"Redis", u.Redis}, {"Postgres", u.Postgres},
-		{"other programs", u.others()}, {"other guests of the host", u.Stolen},
+		{"sluice", u.Self},
+		{"the buyers", u.Buyers},
+		{"Redis", u.Redis},
+		{"Postgres", u.Postgres},
+		{"other programs", u.others()},
+		{"other guests of the host", u.Stolen},
 	}
 }

@@ -116,7 +116,8 @@ func (c *crowd) moveOn(r buyers.Request, o buyers.Outcome) {
 		return
 	}
 	drop := c.drop.Load()
-	if int(drop) < len(c.drops) && c.drops[drop] == r.Sale && c.refused.Add(1) >= dropRefusals && c.drop.CompareAndSwap(drop, drop+1) {
+	if int(drop) < len(c.drops) && c.drops[drop] == r.Sale && c.refused.Add(1) >= dropRefusals &&
+		c.drop.CompareAndSwap(drop, drop+1) {
 		c.refused.Store(0)
 	}
 }

@@ -56,8 +56,10 @@ func (r *run) newFault(s step) fault {
 	case failover:
 		return r.whileInFlight(s, r.system.failOver(s))
 	}
-	return fault{do: func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
-		undo: nothing}
+	return fault{
+		do:   func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
+		undo: nothing,
+	}
 }
 
 func nothing(context.Context) (int, error) { return 0, nil }
@@ -147,7 +149,8 @@ func (r *run) pauseProcess(s step) fault {
 func killServer(server interface {
 	Kill() error
 	Restart(ctx context.Context) error
-}) fault {
+},
+) fault {
 	return fault{
 		do:   func(context.Context) (int, error) { return hit(server.Kill()) },
 		undo: func(ctx context.Context) (int, error) { return 0, server.Restart(ctx) },

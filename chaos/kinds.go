@@ -75,8 +75,12 @@ var traits = map[kind]trait{
 	poison:       {weight: 3, min: 0, max: 0, where: redisServer},
 
 	flushAll: {weight: 1, min: 0, max: 0, where: redisServer, kills: false, loses: true},
-	oldFile: {weight: 1, min: 500 * time.Millisecond, max: 1500 * time.Millisecond, where: redisServer, kills: true,
-		loses: true},
-	failover: {weight: 1, min: 500 * time.Millisecond, max: 1500 * time.Millisecond, where: redisServer, kills: true,
-		loses: true},
+	oldFile: {
+		weight: 1, min: 500 * time.Millisecond, max: 1500 * time.Millisecond, where: redisServer, kills: true,
+		loses: true,
+	},
+	failover: {
+		weight: 1, min: 500 * time.Millisecond, max: 1500 * time.Millisecond, where: redisServer, kills: true,
+		loses: true,
+	},
 }

@@ -60,7 +60,8 @@ func apart(t *rapid.T, a, b step) {
 	for _, pair := range [][2]step{{a, b}, {b, a}} {
 		loss, other := pair[0], pair[1]
 		touches := strings.HasPrefix(struck(other), "api-") || struck(other) == loss.Worker
-		if traits[loss.Kind].loses && touches && other.At < loss.At+loss.For+lossTail && loss.At-lossLead < other.At+other.For {
+		if traits[loss.Kind].loses && touches && other.At < loss.At+loss.For+lossTail &&
+			loss.At-lossLead < other.At+other.For {
 			t.Fatalf("%s touches a process that remembers before %s", other, loss)
 		}
 	}

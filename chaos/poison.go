@@ -48,14 +48,20 @@ func (r *run) addPoison(ctx context.Context, s step) (hits int, err error) {
 		buyers.Poison
 		fields []any
 	}{
-		{buyers.Poison{Sort: "not an order", Lettered: true, Order: noise},
-			[]any{"o", noise, "noise", string([]byte{0xff, 0, byte(s.Random), byte(s.Random >> 8)})}},
+		{
+			buyers.Poison{Sort: "not an order", Lettered: true, Order: noise},
+			[]any{"o", noise, "noise", string([]byte{0xff, 0, byte(s.Random), byte(s.Random >> 8)})},
+		},
 		{buyers.Poison{Sort: "unknown version", Lettered: true, Order: future}, []any{"v", "9", "o", future}},
 		{buyers.Poison{Sort: "unknown sale", Lettered: true, Order: stranger}, elsewhere},
-		{buyers.Poison{Sort: "second order of a buyer", Lettered: true, Order: second},
-			order(second, p.user, r.poisonNumber(), 1)},
-		{buyers.Poison{Sort: "number of another order", Lettered: true, Order: taken},
-			order(taken, poisonUser, p.number, 1)},
+		{
+			buyers.Poison{Sort: "second order of a buyer", Lettered: true, Order: second},
+			order(second, p.user, r.poisonNumber(), 1),
+		},
+		{
+			buyers.Poison{Sort: "number of another order", Lettered: true, Order: taken},
+			order(taken, poisonUser, p.number, 1),
+		},
 		{buyers.Poison{Sort: "copy of an order"}, order(p.id, p.user, p.number, p.sequence)},
 	} {
 		entry, err := r.system.rdb.XAdd(ctx, &redis.XAddArgs{
@@ -81,8 +87,10 @@ const acceptEvery = 50 * time.Millisecond
 func (r *run) acceptPoison(ctx context.Context, p persisted) error {
 	keys, partition := pipeline.DefaultKeys, pipeline.Partition(p.partition)
 	order := uuid.Must(uuid.NewV7()).String()
-	request := lua.AdmitRequest{OrderID: order, Number: p.number, UserID: poisonUser + "-" + order,
-		Quantity: p.quantity}
+	request := lua.AdmitRequest{
+		OrderID: order, Number: p.number, UserID: poisonUser + "-" + order,
+		Quantity: p.quantity,
+	}
 	for {
 		reply, err := lua.Admit(ctx, r.system.rdb, lua.SaleKeys{
 			Sale: keys.Sale(partition, bigSale), Buyers: keys.Buyers(partition,
@@ -90,8 +98,10 @@ func (r *run) acceptPoison(ctx context.Context, p persisted) error {
 			Trusted: keys.Trusted(partition),
 		}, bigSale, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request})
 		if err == nil && reply.Outcomes[0].Code == lua.AdmitAccepted {
-			r.history.NotePoison(buyers.Poison{Sort: "accepted under the number of another order", Lettered: true,
-				Order: order})
+			r.history.NotePoison(buyers.Poison{
+				Sort: "accepted under the number of another order", Lettered: true,
+				Order: order,
+			})
 			return nil
 		}
 		if ctx.Err() != nil {

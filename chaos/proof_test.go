@@ -125,53 +125,91 @@ func TestEveryWrongIsFound(t *testing.T) {
 		tamper func()
 	}{
 		{"a row is gone", buyers.Lost, func() { p.exec(`delete from orders where id = $1`, accepted(bigSale).Order) }},
-		{"a row has other units", buyers.Lost,
-			func() { p.exec(`update orders set quantity = 7 where id = $1`, accepted(bigSale).Order) }},
-		{"a row has another buyer", buyers.Lost,
-			func() { p.exec(`update orders set user_id = 'x' where id = $1`, accepted(bigSale).Order) }},
-		{"a row has another number", buyers.Lost,
-			func() { p.exec(`update orders set number = number + 7 where id = $1`, accepted(bigSale).Order) }},
+		{
+			"a row has other units", buyers.Lost,
+			func() { p.exec(`update orders set quantity = 7 where id = $1`, accepted(bigSale).Order) },
+		},
+		{
+			"a row has another buyer", buyers.Lost,
+			func() { p.exec(`update orders set user_id = 'x' where id = $1`, accepted(bigSale).Order) },
+		},
+		{
+			"a row has another number", buyers.Lost,
+			func() { p.exec(`update orders set number = number + 7 where id = $1`, accepted(bigSale).Order) },
+		},
 		{"an order is rejected without a letter", buyers.Lost, func() {
 			p.exec(`update orders set status = 'rejected', reason = 'x', closed_at = now() where id = $1`,
 				accepted(bigSale).Order)
 		}},
-		{"a buyer has a second live order", buyers.Duplicated,
-			func() { p.row(bigSale, accepted(bigSale).User(), fresh()) }},
-		{"an order has a second row", buyers.Duplicated,
-			func() { f := accepted(bigSale); p.row(dropID, f.User(), f.Order) }},
-		{"an order was answered with two numbers", buyers.Duplicated,
-			func() { f := accepted(bigSale); f.Number++; s.history.Note(f) }},
-		{"a buyer was answered with two orders", buyers.Duplicated,
-			func() { f := accepted(bigSale); f.Order = fresh(); s.history.Note(f) }},
+		{
+			"a buyer has a second live order", buyers.Duplicated,
+			func() { p.row(bigSale, accepted(bigSale).User(), fresh()) },
+		},
+		{
+			"an order has a second row", buyers.Duplicated,
+			func() { f := accepted(bigSale); p.row(dropID, f.User(), f.Order) },
+		},
+		{
+			"an order was answered with two numbers", buyers.Duplicated,
+			func() { f := accepted(bigSale); f.Number++; s.history.Note(f) },
+		},
+		{
+			"a buyer was answered with two orders", buyers.Duplicated,
+			func() { f := accepted(bigSale); f.Order = fresh(); s.history.Note(f) },
+		},
 		{"a row of nobody", buyers.Phantom, func() { p.row(bigSale, "somebody", fresh()) }},
-		{"a row of a buyer of something else", buyers.Phantom,
-			func() { p.row(dropID, accepted(bigSale).User(), fresh()) }},
-		{"a row of a buyer who was refused", buyers.Phantom,
-			func() { p.row(dropID, refused(s.history, dropID), fresh()) }},
-		{"a unit is missing in Redis", buyers.Leaked,
-			func() { p.redis("HINCRBY", dropKey+"sale:"+dropID, "stock", -1000) }},
-		{"units too many in Redis", buyers.Oversold,
-			func() { p.redis("HINCRBY", dropKey+"sale:"+dropID, "stock", 100000) }},
-		{"a slot without an order", buyers.Leaked,
-			func() { p.redis("HSET", dropKey+"buyers:"+dropID, "stray", "x 1 1 1 1 - -") }},
-		{"an order without a slot", buyers.Leaked,
-			func() { p.redis("HDEL", dropKey+"buyers:"+dropID, accepted(dropID).User()) }},
-		{"a slot of another order", buyers.Leaked,
-			func() { p.redis("HSET", dropKey+"buyers:"+dropID, accepted(dropID).User(), "x 1 1 1 1 - -") }},
-		{"the counter in Postgres is wrong", buyers.Leaked,
-			func() { p.exec(`update sales set sold = sold - 3 where id = $1`, s.sales[2].ID) }},
-		{"more is sold than there is", buyers.Oversold,
-			func() { p.exec(`update sales set total = 1 where id = $1`, bigSale) }},
+		{
+			"a row of a buyer of something else", buyers.Phantom,
+			func() { p.row(dropID, accepted(bigSale).User(), fresh()) },
+		},
+		{
+			"a row of a buyer who was refused", buyers.Phantom,
+			func() { p.row(dropID, refused(s.history, dropID), fresh()) },
+		},
+		{
+			"a unit is missing in Redis", buyers.Leaked,
+			func() { p.redis("HINCRBY", dropKey+"sale:"+dropID, "stock", -1000) },
+		},
+		{
+			"units too many in Redis", buyers.Oversold,
+			func() { p.redis("HINCRBY", dropKey+"sale:"+dropID, "stock", 100000) },
+		},
+		{
+			"a slot without an order", buyers.Leaked,
+			func() { p.redis("HSET", dropKey+"buyers:"+dropID, "stray", "x 1 1 1 1 - -") },
+		},
+		{
+			"an order without a slot", buyers.Leaked,
+			func() { p.redis("HDEL", dropKey+"buyers:"+dropID, accepted(dropID).User()) },
+		},
+		{
+			"a slot of another order", buyers.Leaked,
+			func() { p.redis("HSET", dropKey+"buyers:"+dropID, accepted(dropID).User(), "x 1 1 1 1 - -") },
+		},
+		{
+			"the counter in Postgres is wrong", buyers.Leaked,
+			func() { p.exec(`update sales set sold = sold - 3 where id = $1`, s.sales[2].ID) },
+		},
+		{
+			"more is sold than there is", buyers.Oversold,
+			func() { p.exec(`update sales set total = 1 where id = $1`, bigSale) },
+		},
 		{"a sale is gone from Redis", buyers.Leaked, func() { p.redis("DEL", dropKey+"sale:"+dropID) }},
-		{"sold-out to a buyer with an order", buyers.Contradicted,
-			func() { f := accepted(dropID); f.Outcome = buyers.SoldOut; s.history.Note(f) }},
-		{"already-ordered to the own key", buyers.Contradicted,
-			func() { f := accepted(dropID); f.Outcome = buyers.AlreadyOrdered; s.history.Note(f) }},
+		{
+			"sold-out to a buyer with an order", buyers.Contradicted,
+			func() { f := accepted(dropID); f.Outcome = buyers.SoldOut; s.history.Note(f) },
+		},
+		{
+			"already-ordered to the own key", buyers.Contradicted,
+			func() { f := accepted(dropID); f.Outcome = buyers.AlreadyOrdered; s.history.Note(f) },
+		},
 		{"a letter that nobody caused", buyers.Unburied, func() {
 			p.exec(`insert into dead_letters (partition, entry_id, payload, reason, error, deliveries) values (0, '1-1', '{}', 'x', '', 0)`)
 		}},
-		{"a poison without a letter", buyers.Unburied,
-			func() { s.history.NotePoison(buyers.Poison{Entry: "2-2", Lettered: true}) }},
+		{
+			"a poison without a letter", buyers.Unburied,
+			func() { s.history.NotePoison(buyers.Poison{Entry: "2-2", Lettered: true}) },
+		},
 		{"a rejected order without a reason", buyers.Unburied, func() {
 			p.exec(`insert into orders (sale_id, id, user_id, quantity, status, reason, partition, sequence, accepted_at, closed_at)
 				values ($1, $2, 'x', 1, 'rejected', 'x', 0, 1, now(), now())`, bigSale, uuid.New())

@@ -56,8 +56,10 @@ type faultReport struct {
 func (r *run) prove(ctx context.Context) (*buyers.Proof, *buyers.Stores, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	stores, err := buyers.Reader{Postgres: r.system.pool, Redis: r.system.rdb, Sales: r.saleIDs(),
-		Slots: true}.Read(ctx)
+	stores, err := buyers.Reader{
+		Postgres: r.system.pool, Redis: r.system.rdb, Sales: r.saleIDs(),
+		Slots: true,
+	}.Read(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the stores: %w", err)
 	}

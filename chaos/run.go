@@ -82,7 +82,8 @@ func (r *run) open(ctx context.Context) error {
 	if r.system, err = openSystem(ctx); err != nil {
 		return err
 	}
-	if r.store, err = db.Open(ctx, r.system.servers.Postgres.URL(), db.Options{ApplicationName: "sluice-chaos"}); err != nil {
+	if r.store, err = db.Open(ctx, r.system.servers.Postgres.URL(),
+		db.Options{ApplicationName: "sluice-chaos"}); err != nil {
 		return err
 	}
 	if err := r.makeSales(ctx); err != nil {
@@ -92,7 +93,8 @@ func (r *run) open(ctx context.Context) error {
 		return err
 	}
 	r.client = buyers.NewClient(buyers.Options{
-		APIs: r.system.fronts(), Connections: r.opts.Clients + r.opts.Clients/4, Deadline: requestDeadline, Attempts: attempts,
+		APIs: r.system.fronts(), Connections: r.opts.Clients + r.opts.Clients/4, Deadline: requestDeadline,
+		Attempts:   attempts,
 		Durability: "fsync",
 	})
 	r.history = r.client.History

@@ -58,11 +58,13 @@ func (r *run) left(ctx context.Context) (string, error) {
 		length, pending = length+n, pending+group.Count
 	}
 	var releases int64
-	if err := r.system.pool.QueryRow(ctx, `select count(*) from releases where applied_at is null`).Scan(&releases); err != nil {
+	if err := r.system.pool.QueryRow(ctx,
+		`select count(*) from releases where applied_at is null`).Scan(&releases); err != nil {
 		return "", err
 	}
 	if length == 0 && pending == 0 && releases == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("%d events in the streams, %d of them pending, %d releases not applied", length, pending, releases), nil
+	return fmt.Sprintf("%d events in the streams, %d of them pending, %d releases not applied", length, pending,
+		releases), nil
 }

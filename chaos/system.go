@@ -131,8 +131,10 @@ func (s *system) add(name string, program config.Program) error {
 		"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String())
 	p := &process{
 		name: name, servers: s.servers, ready: make(chan struct{}),
-		program: programs.Program{Name: name, Args: []string{string(program)}, Environ: environ,
-			OnLine: s.warnings.Add},
+		program: programs.Program{
+			Name: name, Args: []string{string(program)}, Environ: environ,
+			OnLine: s.warnings.Add,
+		},
 	}
 	if program == config.API {
 		// the address is known when it is ready

@@ -37,7 +37,8 @@ func (s *Store) BeginReplay(
 	}
 	var storedAs deadletter.ReplayAs
 	if err := json.Unmarshal([]byte(stored), &storedAs); err != nil {
-		return "", deadletter.ReplayAs{}, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its replay can't be read")
+		return "", deadletter.ReplayAs{}, pipeline.Wrap(pipeline.KindUnavailable, err,
+			"dead letter: its replay can't be read")
 	}
 	return storedID, storedAs, nil
 }

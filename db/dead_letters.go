@@ -72,8 +72,10 @@ func (s *Store) Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 func scanLetter(row pgx.CollectableRow, more ...any) (deadletter.Letter, error) {
 	var l deadletter.Letter
 	var resolved *time.Time
-	err := row.Scan(append([]any{&l.ID, &l.CreatedAt, &resolved, &l.Resolution, &l.Note, &l.ReplayID,
-		&l.Partition, &l.EntryID, &l.SaleID, &l.OrderID, &l.Reason, &l.Error, &l.Deliveries}, more...)...)
+	err := row.Scan(append([]any{
+		&l.ID, &l.CreatedAt, &resolved, &l.Resolution, &l.Note, &l.ReplayID,
+		&l.Partition, &l.EntryID, &l.SaleID, &l.OrderID, &l.Reason, &l.Error, &l.Deliveries,
+	}, more...)...)
 	l.CreatedAt, l.ResolvedAt = l.CreatedAt.UTC(), timeOrZero(resolved)
 	return l, err
 }

@@ -187,7 +187,8 @@ func TestReplayIsBegunOnce(t *testing.T) {
 	id := f.letter(1, "drop-1", "refused")
 	begin := func(orderID string, quantity int) (string, int) {
 		t.Helper()
-		stored, as, err := f.store.BeginReplay(f.ctx(), id, orderID, deadletter.ReplayAs{SaleID: "drop-1", UserID: "ann", Quantity: quantity})
+		stored, as, err := f.store.BeginReplay(f.ctx(), id, orderID,
+			deadletter.ReplayAs{SaleID: "drop-1", UserID: "ann", Quantity: quantity})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,14 +215,16 @@ func TestReplayIsBegunOnce(t *testing.T) {
 // A resolution is final and has its line in the audit log; neither is there without the other.
 func TestResolveOnce(t *testing.T) {
 	f := setup(t)
-	replayed, discarded, bad := f.letter(1, "drop-1", "refused"), f.letter(2, "", "undecodable"), f.letter(3, "", "undecodable")
+	replayed, discarded, bad := f.letter(1, "drop-1", "refused"), f.letter(2, "", "undecodable"), f.letter(3, "",
+		"undecodable")
 	orderID := uuid.NewString()
 	resolve := func(id int64, how deadletter.LetterResolution) error {
 		_, err := f.store.ResolveLetter(f.ctx(), id, how)
 		return err
 	}
 	replay := deadletter.LetterResolution{
-		Resolution: deadletter.Replayed, Actor: "ann", SaleID: "drop-1", OrderID: orderID, Repairs: map[string]string{"q": "1"},
+		Resolution: deadletter.Replayed, Actor: "ann", SaleID: "drop-1", OrderID: orderID,
+		Repairs: map[string]string{"q": "1"},
 	}
 	discard := deadletter.LetterResolution{Resolution: deadletter.Discarded, Actor: "bob", Note: "not <ours>"}
 	if err := resolve(replayed, replay); err != nil {

@@ -160,8 +160,10 @@ func endpointError(err error, id int64) error {
 func scanEndpoint(row pgx.CollectableRow, more ...any) (webhook.Endpoint, error) {
 	var e webhook.Endpoint
 	var disabled, failing, delivered *time.Time
-	err := row.Scan(append([]any{&e.ID, &e.URL, &e.Types, &e.CreatedAt, &disabled, &e.DisabledReason, &e.Backlog, &failing,
-		&e.Attempts, &e.NextAttemptAt, &e.LastError, &delivered, &e.Missed}, more...)...)
+	err := row.Scan(append([]any{
+		&e.ID, &e.URL, &e.Types, &e.CreatedAt, &disabled, &e.DisabledReason, &e.Backlog, &failing,
+		&e.Attempts, &e.NextAttemptAt, &e.LastError, &delivered, &e.Missed,
+	}, more...)...)
 	e.CreatedAt, e.NextAttemptAt = e.CreatedAt.UTC(), e.NextAttemptAt.UTC()
 	e.DisabledAt, e.FailingSince, e.DeliveredAt = timeOrZero(disabled), timeOrZero(failing), timeOrZero(delivered)
 	return e, err

@@ -43,7 +43,8 @@ func TestClaims(t *testing.T) {
 	}
 	f.sequence()
 	first := claim(time.Hour)
-	if len(first) != 1 || first[0].ID != e.ID || first[0].Secret != e.Secret || first[0].URL != e.URL || first[0].Cursor != 0 {
+	if len(first) != 1 || first[0].ID != e.ID || first[0].Secret != e.Secret || first[0].URL != e.URL ||
+		first[0].Cursor != 0 {
 		t.Fatalf("claims: %+v", first)
 	}
 	if got := claim(time.Hour); len(got) != 0 {
@@ -63,7 +64,8 @@ func TestClaims(t *testing.T) {
 	}
 	advance(&first[0], webhook.Progress{Cursor: 5, Delivered: true, Lease: time.Hour}, false)
 	gone := webhook.Failure{Error: "x", Gone: true, Attempts: 1}
-	if reason, err := f.store.FailEndpoint(f.ctx(), &first[0], webhook.Progress{Cursor: 5}, gone); err != nil || reason != "" {
+	if reason, err := f.store.FailEndpoint(f.ctx(), &first[0], webhook.Progress{Cursor: 5}, gone); err != nil ||
+		reason != "" {
 		t.Errorf("a lost claim failed: %q, %v", reason, err)
 	}
 	advance(&second[0], webhook.Progress{Cursor: 1, Delivered: true, Lease: time.Hour}, true) // never back
@@ -121,7 +123,8 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if e, err := f.store.EnableEndpoint(f.ctx(), "bob", first.ID, false); err != nil || e.Disabled() || e.DisabledReason != "" {
+		if e, err := f.store.EnableEndpoint(f.ctx(), "bob", first.ID, false); err != nil || e.Disabled() ||
+			e.DisabledReason != "" {
 			t.Errorf("enabled: %+v, %v", e, err)
 		}
 	}

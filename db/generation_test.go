@@ -92,10 +92,12 @@ func TestAStaleRebuildIsNotRecorded(t *testing.T) {
 	now := must(f.store.NextGeneration(f.ctx()))(t)
 	report := pipeline.RebuildReport{SaleID: "drop", Partition: 3, Cause: "restart", Missing: 4}
 	recorded := func() int64 {
-		return one[int64](f, `select (select count(*) from audit_log where action = 'rebuild') + coalesce((select sum(lost) from watermarks), 0)::bigint`)
+		return one[int64](f,
+			`select (select count(*) from audit_log where action = 'rebuild') + coalesce((select sum(lost) from watermarks), 0)::bigint`)
 	}
 	for _, g := range []pipeline.Generation{old, now + 1} {
-		if err := f.store.RecordRebuild(f.ctx(), g, "ann", report); !errors.Is(err, pipeline.ErrStaleGeneration) || recorded() != 0 {
+		if err := f.store.RecordRebuild(f.ctx(), g, "ann", report); !errors.Is(err, pipeline.ErrStaleGeneration) ||
+			recorded() != 0 {
 			t.Errorf("generation %d at %d: got %v, %d on record, want it stale and nothing", g, now, err, recorded())
 		}
 	}
@@ -151,7 +153,8 @@ func TestOneRunsAtATime(t *testing.T) {
 		t.Error(err)
 	}
 	failure := errors.New("failed")
-	if ran, err := f.store.RunExclusively(f.ctx(), "a", func(context.Context) error { return failure }); !ran || !errors.Is(err, failure) {
+	if ran, err := f.store.RunExclusively(f.ctx(), "a", func(context.Context) error { return failure }); !ran ||
+		!errors.Is(err, failure) {
 		t.Errorf("after it: got %t, %v, want it to run, and its own error", ran, err)
 	}
 }

@@ -169,8 +169,10 @@ func (r *ledgerReader) stream(
 	}
 	var order pipeline.LedgerOrder
 	var id uuid.UUID
-	into := []any{&id, &order.UserID, &order.Quantity, &order.Partition, &order.Sequence, &order.Status,
-		&order.Number, &order.AcceptedAt}
+	into := []any{
+		&id, &order.UserID, &order.Quantity, &order.Partition, &order.Sequence, &order.Status,
+		&order.Number, &order.AcceptedAt,
+	}
 	return stream(ctx, r.tx, into, func() error {
 		order.OrderID, order.AcceptedAt = id.String(), order.AcceptedAt.UTC()
 		return each(order)

@@ -16,7 +16,8 @@ import (
 
 func ledgerOrder(e pipeline.Event, status pipeline.OrderStatus) pipeline.LedgerOrder {
 	o := pipeline.LedgerOrder{
-		OrderID: e.OrderID, UserID: e.UserID, Quantity: e.Quantity, Partition: e.Partition, Sequence: e.Sequence, Status: status,
+		OrderID: e.OrderID, UserID: e.UserID, Quantity: e.Quantity, Partition: e.Partition, Sequence: e.Sequence,
+		Status: status,
 	}
 	if status != "" {
 		o.Number, o.AcceptedAt = e.Number, e.AcceptedAt

@@ -95,7 +95,10 @@ func one[T any](f *fixture, query string, args ...any) T {
 func (f *fixture) state() string {
 	f.Helper()
 	all := ""
-	for _, table := range []string{"sales", "orders", "releases", "watermarks", "dead_letters", "audit_log", "installation"} {
+	for _, table := range []string{
+		"sales", "orders", "releases", "watermarks", "dead_letters", "audit_log",
+		"installation",
+	} {
 		rows := one[string](f, fmt.Sprintf(
 			`select coalesce(string_agg(r::text, E'\n' order by r::text), '') from (select xmin, t.* from %s t) r`, table))
 		all += table + "\n" + rows + "\n"
@@ -191,7 +194,8 @@ func (f *fixture) books(saleID string) books {
 
 func (f *fixture) watermark(saleID string, p pipeline.Partition) int64 {
 	f.Helper()
-	return one[int64](f, `select coalesce(max(seq), 0) from watermarks where sale_id = $1 and partition = $2`, saleID, int(p))
+	return one[int64](f, `select coalesce(max(seq), 0) from watermarks where sale_id = $1 and partition = $2`,
+		saleID, int(p))
 }
 
 func wantKind(t testing.TB, err error, want pipeline.Kind) {

@@ -17,8 +17,16 @@ func TestOrdersByID(t *testing.T) {
 	f.persist(a, b, c)
 	f.exec(`update orders set status = 'cancelled', closed_at = now() where id = $1`, c.OrderID)
 	got, err := f.store.OrdersByID(f.ctx(), []pipeline.OrderKey{
-		{SaleID: "drop", OrderID: a.OrderID}, {SaleID: "other", OrderID: strings.ToUpper(b.OrderID)}, {SaleID: "drop", OrderID: c.OrderID},
-		{SaleID: "other", OrderID: a.OrderID}, {SaleID: "drop", OrderID: "x"}, {SaleID: "a\x00b", OrderID: a.OrderID}, {},
+		{SaleID: "drop", OrderID: a.OrderID},
+		{SaleID: "other", OrderID: strings.ToUpper(b.OrderID)},
+		{
+			SaleID:  "drop",
+			OrderID: c.OrderID,
+		},
+		{SaleID: "other", OrderID: a.OrderID},
+		{SaleID: "drop", OrderID: "x"},
+		{SaleID: "a\x00b", OrderID: a.OrderID},
+		{},
 		{SaleID: "drop", OrderID: "0191d7c6-0000-7000-8000-000000000000"},
 	})
 	if err != nil || len(got) != 3 {

@@ -13,8 +13,14 @@ func TestOrderNotFound(t *testing.T) {
 	e := event("drop", "u", 1, 1)
 	f.persist(e)
 	for _, try := range [][2]string{
-		{"drop", "0191d7c6-0000-7000-8000-000000000000"}, {"other", e.OrderID}, {"none", e.OrderID},
-		{"drop", ""}, {"drop", "x"}, {"drop", e.OrderID + "\x00"}, {"", e.OrderID}, {"a\x00b", e.OrderID},
+		{"drop", "0191d7c6-0000-7000-8000-000000000000"},
+		{"other", e.OrderID},
+		{"none", e.OrderID},
+		{"drop", ""},
+		{"drop", "x"},
+		{"drop", e.OrderID + "\x00"},
+		{"", e.OrderID},
+		{"a\x00b", e.OrderID},
 	} {
 		_, err := f.store.Order(f.ctx(), try[0], try[1])
 		wantKind(t, err, pipeline.KindNotFound)

@@ -111,7 +111,9 @@ returning j.reason`
 
 // Fail records what was delivered and then a failure, and ends the claim. It returns why the endpoint is disabled now,
 // if this call disabled it. Nothing happens when the claim is lost.
-func (s *Store) FailEndpoint(ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure) (string, error) {
+func (s *Store) FailEndpoint(
+	ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure,
+) (string, error) {
 	reasons, err := queryAll(ctx, s, "record a failed delivery", pgx.RowTo[string], failQuery,
 		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Backoff, webhook.FailingLimit)
 	if err != nil || len(reasons) == 0 {

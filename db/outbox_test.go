@@ -116,7 +116,8 @@ func TestSoldOutIsAnEvent(t *testing.T) {
 	f.sequence()
 	wantEvents(t, f.eventsAfter(0, webhook.TypeSaleSoldOut), "sale.sold_out", "-", "sale.sold_out")
 	want := `{"sold": 3, "title": "A thing", "total": 3, "sale_id": "drop"}`
-	if got := one[string](f, `select data::text from outbox where type = 'sale.sold_out' order by id limit 1`); got != want {
+	if got := one[string](f,
+		`select data::text from outbox where type = 'sale.sold_out' order by id limit 1`); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -151,7 +152,8 @@ func TestLateCommitsAreNotSkipped(t *testing.T) {
 	f.endpoint()
 	note := func(tx pgx.Tx, name string) {
 		t.Helper()
-		if _, err := tx.Exec(f.ctx(), `insert into outbox (type, sale_id, data) values ($1, 'drop', '{}')`, name); err != nil {
+		if _, err := tx.Exec(f.ctx(), `insert into outbox (type, sale_id, data) values ($1, 'drop', '{}')`,
+			name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,7 +303,8 @@ func TestPrune(t *testing.T) {
 	f.exec(`update endpoints set cursor = 9 where id = $1`, some.ID)
 	prune := func(events, missed int) {
 		t.Helper()
-		if got, err := f.store.PruneEvents(f.ctx(), 100); err != nil || got != (webhook.Pruned{Events: events, Missed: missed}) {
+		if got, err := f.store.PruneEvents(f.ctx(), 100); err != nil ||
+			got != (webhook.Pruned{Events: events, Missed: missed}) {
 			t.Errorf("got %+v, %v, want %d and %d", got, err, events, missed)
 		}
 	}

@@ -235,7 +235,7 @@ func (s *Store) Payments(ctx context.Context, filter payments.Filter) ([]payment
 	if filter.OrderID != "" {
 		id, err := uuid.Parse(filter.OrderID)
 		if err != nil {
-			return nil, nil // what is no UUID is no order's id, and has no payments
+			return nil, nil //nolint:nilerr // what is no UUID is no order's id, and has no payments
 		}
 		query, args = orderPaymentsQuery, append(args, id.String())
 	}

@@ -100,8 +100,12 @@ func (f *fixture) checkRaces(batch []pipeline.Event, wins map[string]int) {
 		if (owed == 1) == (status == pipeline.StatusPaid) || owed > 1 {
 			f.Errorf("order %s is %s, and its units go back %d times", e.OrderID, status, owed)
 		}
-		moneys := one[string](f, `select string_agg(outcome, ' ' order by outcome) from payments where order_id = $1::text::uuid`, e.OrderID)
-		if wantMoneys := map[bool]string{true: "paid refund_due", false: "refund_due refund_due"}[status == pipeline.StatusPaid]; moneys != wantMoneys {
+		moneys := one[string](f,
+			`select string_agg(outcome, ' ' order by outcome) from payments where order_id = $1::text::uuid`, e.OrderID)
+		if wantMoneys := map[bool]string{
+			true:  "paid refund_due",
+			false: "refund_due refund_due",
+		}[status == pipeline.StatusPaid]; moneys != wantMoneys {
 			f.Errorf("order %s is %s, its money %q, want %q", e.OrderID, status, moneys, wantMoneys)
 		}
 	}
@@ -132,7 +136,8 @@ func TestSameMoneyAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		got := one[string](f, `select count(*) || ' ' || count(*) filter (where outcome = 'paid') || ' ' || count(distinct webhook_id) from payments where order_id = $1::text::uuid`, order.OrderID)
+		got := one[string](f,
+			`select count(*) || ' ' || count(*) filter (where outcome = 'paid') || ' ' || count(distinct webhook_id) from payments where order_id = $1::text::uuid`, order.OrderID)
 		if got != "3 1 3" {
 			t.Errorf("records, paid, webhooks: got %s, want 3 1 3", got)
 		}

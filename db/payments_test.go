@@ -22,7 +22,8 @@ func (f *fixture) priced(id string, total int64) *pipeline.Sale {
 // payment pays an order's price, as a webhook reports it.
 func payment(e pipeline.Event, n int) payments.Payment {
 	return payments.Payment{
-		WebhookID: fmt.Sprintf("msg_%s_%d", e.OrderID, n), PaymentID: fmt.Sprintf("pay_%s_%d", e.OrderID, n), SaleID: e.SaleID,
+		WebhookID: fmt.Sprintf("msg_%s_%d", e.OrderID, n), PaymentID: fmt.Sprintf("pay_%s_%d", e.OrderID,
+			n), SaleID: e.SaleID,
 		OrderID: e.OrderID, Amount: 1999 * int64(e.Quantity), Currency: "EUR", Actor: payments.WebhookActor,
 	}
 }
@@ -84,9 +85,11 @@ func TestPaymentOfEveryStatus(t *testing.T) {
 		got := f.pay(payment(order, 1), sale, unknown)
 		f.wantPayment(got, test.outcome, test.reason, test.to)
 		if f.status(order) != test.to || got.Order.Status != test.to || got.Changed != (test.from != test.to) {
-			t.Errorf("%s: the order is %s, returned as %s, changed %t", test.from, f.status(order), got.Order.Status, got.Changed)
+			t.Errorf("%s: the order is %s, returned as %s, changed %t", test.from, f.status(order), got.Order.Status,
+				got.Changed)
 		}
-		if got.Changed && (got.Order.PaidAt.IsZero() || one[string](f, `select payment_id from orders where id = $1::text::uuid`, order.OrderID) != got.Payment.PaymentID) {
+		if got.Changed && (got.Order.PaidAt.IsZero() || one[string](f,
+			`select payment_id from orders where id = $1::text::uuid`, order.OrderID) != got.Payment.PaymentID) {
 			t.Errorf("%s: the order does not name its payment: %+v", test.from, got.Order)
 		}
 		if f.books("drop").sold != sold || f.owed("drop") != owed {
@@ -100,7 +103,8 @@ func TestPaymentOfEveryStatus(t *testing.T) {
 	}
 	order := event("free", "ann", 1, 1)
 	f.persist(order)
-	f.wantPayment(f.pay(payment(order, 1), free, unknown), payments.RefundDue, payments.ReasonNoPaymentDue, pipeline.StatusConfirmed)
+	f.wantPayment(f.pay(payment(order, 1), free, unknown), payments.RefundDue, payments.ReasonNoPaymentDue,
+		pipeline.StatusConfirmed)
 }
 
 // payments is the whole table.
@@ -122,12 +126,30 @@ func TestPaymentsThatFitNothing(t *testing.T) {
 		reason payments.Reason
 		status pipeline.OrderStatus
 	}{
-		{"too little", func(p *payments.Payment) *pipeline.Sale { p.Amount--; return sale }, payments.ReasonAmountMismatch, "awaiting_payment"},
-		{"the price of one unit", func(p *payments.Payment) *pipeline.Sale { p.Amount = 1999; return sale }, payments.ReasonAmountMismatch, "awaiting_payment"},
-		{"another currency", func(p *payments.Payment) *pipeline.Sale { p.Currency = "USD"; return sale }, payments.ReasonAmountMismatch, "awaiting_payment"},
-		{"another buyer", func(p *payments.Payment) *pipeline.Sale { p.UserID = "bob"; return sale }, payments.ReasonForeignOrder, ""},
-		{"another sale", func(p *payments.Payment) *pipeline.Sale { p.SaleID = "other"; return other }, payments.ReasonUnknownOrder, ""},
-		{"no such order", func(p *payments.Payment) *pipeline.Sale { p.OrderID = uuid.NewString(); return sale }, payments.ReasonUnknownOrder, ""},
+		{
+			"too little", func(p *payments.Payment) *pipeline.Sale { p.Amount--; return sale }, payments.ReasonAmountMismatch,
+			"awaiting_payment",
+		},
+		{
+			"the price of one unit", func(p *payments.Payment) *pipeline.Sale { p.Amount = 1999; return sale },
+			payments.ReasonAmountMismatch, "awaiting_payment",
+		},
+		{
+			"another currency", func(p *payments.Payment) *pipeline.Sale { p.Currency = "USD"; return sale },
+			payments.ReasonAmountMismatch, "awaiting_payment",
+		},
+		{
+			"another buyer", func(p *payments.Payment) *pipeline.Sale { p.UserID = "bob"; return sale },
+			payments.ReasonForeignOrder, "",
+		},
+		{
+			"another sale", func(p *payments.Payment) *pipeline.Sale { p.SaleID = "other"; return other },
+			payments.ReasonUnknownOrder, "",
+		},
+		{
+			"no such order", func(p *payments.Payment) *pipeline.Sale { p.OrderID = uuid.NewString(); return sale },
+			payments.ReasonUnknownOrder, "",
+		},
 		{"no sale", func(*payments.Payment) *pipeline.Sale { return nil }, payments.ReasonUnknownOrder, ""},
 	} {
 		p := payment(order, i)
@@ -172,14 +194,25 @@ func TestOperatorsPaymentsAreLogged(t *testing.T) {
 	p.WebhookID, p.Actor, p.Amount, p.Currency = "", "cli:ann", 0, ""
 	f.wantPayment(f.pay(p, sale, unknown), payments.Paid, "", "paid")
 	f.wantPayment(f.pay(p, sale, unknown), payments.Repeated, "", "paid")
-	got := one[string](f, `select string_agg(actor || ' ' || action || ' ' || sale_id || ' ' || (detail ->> 'outcome') || ' ' || (detail ->> 'order_id'), ', ' order by id) from audit_log`)
-	if want := strings.ReplaceAll("cli:ann pay drop paid X, cli:ann pay drop repeated X", "X", order.OrderID); got != want {
+	got := one[string](f,
+		`select string_agg(actor || ' ' || action || ' ' || sale_id || ' ' || (detail ->> 'outcome') || ' ' || (detail ->> 'order_id'), ', ' order by id) from audit_log`)
+	if want := strings.ReplaceAll("cli:ann pay drop paid X, cli:ann pay drop repeated X", "X",
+		order.OrderID); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, err := f.store.Payments(f.ctx(), payments.Filter{OrderID: order.OrderID, Outcome: payments.Paid}); err != nil || len(got) != 1 || got[0].PaymentID != p.PaymentID {
+	if got, err := f.store.Payments(f.ctx(), payments.Filter{
+		OrderID: order.OrderID,
+		Outcome: payments.Paid,
+	}); err != nil || len(got) != 1 || got[0].PaymentID != p.PaymentID {
 		t.Errorf("listed: got %+v, %v", got, err)
 	}
-	for _, filter := range []payments.Filter{{SaleID: "other"}, {SaleID: "\x00"}, {OrderID: "x"}, {After: 1 << 40}, {Outcome: "lost"}} {
+	for _, filter := range []payments.Filter{
+		{SaleID: "other"},
+		{SaleID: "\x00"},
+		{OrderID: "x"},
+		{After: 1 << 40},
+		{Outcome: "lost"},
+	} {
 		if got, err := f.store.Payments(f.ctx(), filter); err != nil || len(got) != 0 {
 			t.Errorf("%+v: got %+v, %v", filter, got, err)
 		}
@@ -196,7 +229,8 @@ func TestOperatorsPaymentsAreLogged(t *testing.T) {
 			t.Errorf("cancel: got %s, %t, %v", got.Status, changed, err)
 		}
 	}
-	if got := one[string](f, `select string_agg(actor || ': ' || (detail ->> 'reason'), ', ') from audit_log where action = 'cancel'`); got != "cli:ann: asked for" {
+	if got := one[string](f,
+		`select string_agg(actor || ': ' || (detail ->> 'reason'), ', ') from audit_log where action = 'cancel'`); got != "cli:ann: asked for" {
 		t.Errorf("audit log: got %q", got)
 	}
 	if f.owed("drop") != 1 {

@@ -118,7 +118,10 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
 		{"orders by id", db.OrdersByIDQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n, []string{"orders_pkey"}},
 		{"unresolved letters", db.UnresolvedLettersQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
-		{"known payment", db.KnownPaymentQuery, "'msg_5', 'pay_7'", 2, []string{"payments_webhook_id_key", "payments_money_key"}},
+		{
+			"known payment", db.KnownPaymentQuery, "'msg_5', 'pay_7'", 2,
+			[]string{"payments_webhook_id_key", "payments_money_key"},
+		},
 		{"waiting payments", db.WaitingPaymentsQuery, "0, 100", 100, []string{"payments_waiting_idx", "orders_pkey"}},
 		{"payments", db.PaymentsQuery, "5, '', '', 100", 100, []string{"payments_pkey"}},
 		{"payments of an order", db.OrderPaymentsQuery, "5, '', '', 100, '" + order + "'", 1, []string{"payments_order_idx"}},
@@ -127,7 +130,8 @@ func TestHotPathsUseIndexes(t *testing.T) {
 			"expiry", `
 				select sale_id, id from orders where status = 'awaiting_payment' and pay_by < now()
 				order by pay_by limit 500`,
-			"", n, []string{"orders_pay_by_idx"},
+			"", n,
+			[]string{"orders_pay_by_idx"},
 		},
 	} {
 		for _, plan := range explain(f, try.query, try.values) {

@@ -34,7 +34,7 @@ func (s *Store) UnappliedReleases(
 func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pipeline.Release, error) {
 	id, err := uuid.Parse(orderID)
 	if err != nil || !pipeline.ValidSaleID(saleID) {
-		return nil, nil
+		return nil, nil //nolint:nilerr // what is no UUID is no order's id, and has no releases
 	}
 	return queryAll(ctx, s, "releases of an order", scanRelease, `
 		select `+releaseColumns+` from releases

@@ -26,7 +26,11 @@ func TestChangeSale(t *testing.T) {
 		}},
 		{"pause", pipeline.SaleChange{State: &paused}, func(s *pipeline.Sale) { s.State = paused }},
 		{"resume", pipeline.SaleChange{State: &active}, func(s *pipeline.Sale) { s.State = active }},
-		{"change", pipeline.SaleChange{State: &paused, AddStock: 1}, func(s *pipeline.Sale) { s.State, s.Total = paused, 151 }},
+		{
+			"change",
+			pipeline.SaleChange{State: &paused, AddStock: 1},
+			func(s *pipeline.Sale) { s.State, s.Total = paused, 151 },
+		},
 		{"close", pipeline.SaleChange{State: &closed}, func(s *pipeline.Sale) { s.State = closed }},
 	} {
 		want := *sale
@@ -123,7 +127,8 @@ func TestChangeSaleAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sale.Total != 100+added || sale.Version != 1+added || one[int64](f, `select count(*) from audit_log where action = 'restock'`) != added {
+	if sale.Total != 100+added || sale.Version != 1+added ||
+		one[int64](f, `select count(*) from audit_log where action = 'restock'`) != added {
 		t.Errorf("after %d restocks by 1: total %d, version %d", added, sale.Total, sale.Version)
 	}
 	if added < 10 {

@@ -34,7 +34,8 @@ func TestCreateSale(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(*stored, want) {
 		t.Errorf("stored: got %+v, %v, want %+v", stored, err, want)
 	}
-	logged := one[string](f, `select actor || ' ' || action || ' ' || sale_id || ' ' || (detail ->> 'total') || ' ' || (detail ->> 'partitions') from audit_log`)
+	logged := one[string](f,
+		`select actor || ' ' || action || ' ' || sale_id || ' ' || (detail ->> 'total') || ' ' || (detail ->> 'partitions') from audit_log`)
 	if logged != "Zoë create drop-1 1000 3" {
 		t.Errorf("audit log: got %q, want the creation", logged)
 	}
@@ -98,17 +99,18 @@ func TestLimitsEqualThePipelines(t *testing.T) {
 	tooLong := pipeline.MaxPaymentWindow.Seconds() + 1
 	f.exec(`alter table orders disable trigger user`) // it refuses most of what follows
 	for constraint, change := range map[string]string{
-		"sales_id_form":                  fmt.Sprintf(`update sales set id = repeat('a', %d)`, 65),
-		"sales_title_bounds":             fmt.Sprintf(`update sales set title = repeat('t', %d)`, pipeline.MaxTitleBytes+1),
-		"sales_total_bounds":             fmt.Sprintf(`update sales set total = %d`, pipeline.MaxStock+1),
-		"sales_max_quantity_bounds":      fmt.Sprintf(`update sales set max_quantity = %d`, pipeline.MaxQuantityLimit+1),
-		"sales_payment_window_bounds":    fmt.Sprintf(`update sales set payment_window = interval '%f s'`, tooLong),
-		"sales_partitions_bounds":        fmt.Sprintf(`update sales set partitions = array[%d]`, pipeline.MaxPartitions),
-		"sales_state_known":              `update sales set state = 'open'`,
-		"sales_window_order":             `update sales set closes_at = opens_at`,
-		"sales_sold_within_total":        `update sales set sold = total + 1`,
-		"sales_version_positive":         `update sales set version = 0`,
-		"orders_user_id_bounds":          fmt.Sprintf(`update orders set user_id = repeat('u', %d)`, pipeline.MaxUserIDBytes+1),
+		"sales_id_form":               fmt.Sprintf(`update sales set id = repeat('a', %d)`, 65),
+		"sales_title_bounds":          fmt.Sprintf(`update sales set title = repeat('t', %d)`, pipeline.MaxTitleBytes+1),
+		"sales_total_bounds":          fmt.Sprintf(`update sales set total = %d`, pipeline.MaxStock+1),
+		"sales_max_quantity_bounds":   fmt.Sprintf(`update sales set max_quantity = %d`, pipeline.MaxQuantityLimit+1),
+		"sales_payment_window_bounds": fmt.Sprintf(`update sales set payment_window = interval '%f s'`, tooLong),
+		"sales_partitions_bounds":     fmt.Sprintf(`update sales set partitions = array[%d]`, pipeline.MaxPartitions),
+		"sales_state_known":           `update sales set state = 'open'`,
+		"sales_window_order":          `update sales set closes_at = opens_at`,
+		"sales_sold_within_total":     `update sales set sold = total + 1`,
+		"sales_version_positive":      `update sales set version = 0`,
+		"orders_user_id_bounds": fmt.Sprintf(`update orders set user_id = repeat('u', %d)`,
+			pipeline.MaxUserIDBytes+1),
 		"orders_quantity_bounds":         fmt.Sprintf(`update orders set quantity = %d`, pipeline.MaxQuantityLimit+1),
 		"orders_partition_bounds":        fmt.Sprintf(`update orders set partition = %d`, pipeline.MaxPartitions),
 		"orders_sequence_positive":       `update orders set sequence = 0`,

@@ -132,7 +132,10 @@ func TestNobodyThere(t *testing.T) {
 	_, calls["letter"] = store.Letter(ctx, 1)
 	_, _, calls["begin a replay"] = store.BeginReplay(ctx, 1, uuid.NewString(), deadletter.ReplayAs{})
 	calls["end a replay"] = store.EndReplay(ctx, 1)
-	_, calls["resolve"] = store.ResolveLetter(ctx, 1, deadletter.LetterResolution{Resolution: deadletter.Discarded, Actor: "me"})
+	_, calls["resolve"] = store.ResolveLetter(ctx, 1, deadletter.LetterResolution{
+		Resolution: deadletter.Discarded,
+		Actor:      "me",
+	})
 	_, calls["releases of an order"] = store.OrderReleases(ctx, "drop", uuid.NewString())
 	for name, err := range calls {
 		if got := pipeline.KindOf(err); got != pipeline.KindUnavailable {

@@ -73,8 +73,10 @@ func TestWaitingPayment(t *testing.T) {
 	if changed != 1 || f.status(order) != pipeline.StatusPaid || len(waiting()) != 0 {
 		t.Errorf("the order was changed %d times, is %s, and %d wait", changed, f.status(order), len(waiting()))
 	}
-	if got := one[string](f, `select string_agg(outcome || ' ' || reason || ' ' || order_status, ', ' order by id) from payments where outcome <> 'repeated'`); got !=
-		"paid  paid, refund_due already-paid paid, refused unknown-order " && got != "refund_due already-paid paid, paid  paid, refused unknown-order " {
+	if got := one[string](f,
+		`select string_agg(outcome || ' ' || reason || ' ' || order_status, ', ' order by id) from payments where outcome <> 'repeated'`); got !=
+		"paid  paid, refund_due already-paid paid, refused unknown-order " &&
+		got != "refund_due already-paid paid, paid  paid, refused unknown-order " {
 		t.Errorf("got %q", got)
 	}
 	replayed := f.pay(payment(order, 1), sale, unknown)

@@ -14,7 +14,8 @@ import (
 
 func waitlistEntry(user string, ticket int64) pipeline.WaitlistEntry {
 	return pipeline.WaitlistEntry{
-		SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), UserID: user, Number: 1<<41 + lastNumber.Add(1), Quantity: 2,
+		SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), UserID: user, Number: 1<<41 + lastNumber.Add(1),
+		Quantity:  2,
 		Partition: 3, Ticket: ticket, KeyHash: "k", PayloadHash: "p", JoinedAt: time.UnixMilli(1793534400000 + ticket).UTC(),
 	}
 }
@@ -153,7 +154,8 @@ func TestABuyerWithAnOrderDoesNotWait(t *testing.T) {
 		t.Errorf("waitlist after the order has ended: got %+v", got)
 	}
 	wrong := errors.New("enough")
-	if err := f.store.EachWaitlistEntry(f.ctx(), "drop-1", 3, func(pipeline.WaitlistEntry) error { return wrong }); !errors.Is(err, wrong) {
+	if err := f.store.EachWaitlistEntry(f.ctx(), "drop-1", 3,
+		func(pipeline.WaitlistEntry) error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("an error of the callback: got %v", err)
 	}
 }
@@ -180,7 +182,10 @@ func TestJoinsOfAnOldGenerationAreNotRecorded(t *testing.T) {
 
 func TestWaitlistLimitIsThePipelines(t *testing.T) {
 	f := setup(t)
-	for limit, want := range map[int64]bool{0: true, pipeline.MaxWaitlist: true, pipeline.MaxWaitlist + 1: false, -1: false} {
+	for limit, want := range map[int64]bool{
+		0: true, pipeline.MaxWaitlist: true, pipeline.MaxWaitlist + 1: false,
+		-1: false,
+	} {
 		sale := newSale(fmt.Sprint("drop", limit+2), 1)
 		sale.Waitlist = limit
 		if err := f.store.CreateSale(f.ctx(), sale); (err == nil) != want {

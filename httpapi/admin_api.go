@@ -60,7 +60,8 @@ type admin struct{ AdminDeps }
 // NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token, and the
 // explanations of its problems, /problems/…, to all. It panics when a required dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
-	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil || d.Repairer == nil ||
+	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
+		d.Repairer == nil ||
 		d.Endpoints == nil || d.Log == nil {
 		panic("httpapi: Store, Replayer, Publisher, Stock, Auditor, Repairer, Endpoints and Log are required")
 	}

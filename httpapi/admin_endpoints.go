@@ -62,9 +62,10 @@ func (a *admin) showEndpoint(c echo.Context) error {
 
 func (a *admin) enableEndpoint(c echo.Context) error {
 	var skip bool
-	e, err := commandOn(c, endpointID, map[string]any{"skip_next": &skip}, func(ctx context.Context, who string, id int64) (webhook.Endpoint, error) {
-		return a.Endpoints.EnableEndpoint(ctx, who, id, skip)
-	})
+	e, err := commandOn(c, endpointID, map[string]any{"skip_next": &skip},
+		func(ctx context.Context, who string, id int64) (webhook.Endpoint, error) {
+			return a.Endpoints.EnableEndpoint(ctx, who, id, skip)
+		})
 	return sendEndpoint(c, &e, err)
 }
 

@@ -43,7 +43,11 @@ func giveEndpoints(r *adminRig) {
 func TestAdminEndpoints(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request,
+	) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	t.Cleanup(receiver.Close)
 	for body, says := range map[string]string{
 		`{"url":"https://ann:pw@example.com/"}`:                         "leave out user",
@@ -57,7 +61,8 @@ func TestAdminEndpoints(t *testing.T) {
 			t.Errorf("%s: got %s, want %q", body, got.body, says)
 		}
 	}
-	created := decode[view.Endpoint](t, r.expect(post("endpoints", `{"url":"`+receiver.URL+`"}`).with("X-Actor", "Zoë"), 201, ""))
+	created := decode[view.Endpoint](t,
+		r.expect(post("endpoints", `{"url":"`+receiver.URL+`"}`).with("X-Actor", "Zoë"), 201, ""))
 	if !strings.HasPrefix(created.Secret, "whsec_") || created.State != "active" || created.ID != "1" {
 		t.Errorf("created: got %+v", created)
 	}
@@ -65,12 +70,16 @@ func TestAdminEndpoints(t *testing.T) {
 	if tested.Result != "refused" || tested.Status == nil || *tested.Status != http.StatusTeapot || tested.Error == nil {
 		t.Errorf("tested: got %+v", tested)
 	}
-	for _, c := range []call{ask("GET", "endpoints/1", ""), ask("GET", "endpoints", ""), post("endpoints/1/disable", ""), post("endpoints/1/enable", `{"skip_next":true}`)} {
+	for _, c := range []call{
+		ask("GET", "endpoints/1", ""), ask("GET", "endpoints", ""), post("endpoints/1/disable", ""),
+		post("endpoints/1/enable", `{"skip_next":true}`),
+	} {
 		if got := r.expect(c, 200, ""); strings.Contains(string(got.body), "whsec") {
 			t.Errorf("%s shows the secret: %s", c.path, got.body)
 		}
 	}
-	if got := r.expect(post("endpoints/1/enable", `{"skip_next":1}`), 400, "invalid-request"); !strings.Contains(string(got.body), "true or false") {
+	if got := r.expect(post("endpoints/1/enable", `{"skip_next":1}`), 400,
+		"invalid-request"); !strings.Contains(string(got.body), "true or false") {
 		t.Errorf("got %s", got.body)
 	}
 	r.expect(ask("DELETE", "endpoints/1", ""), 204, "")
@@ -78,7 +87,8 @@ func TestAdminEndpoints(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, conn.Close(t.Context())) }()
 	var log string
-	must(t, conn.QueryRow(t.Context(), `select string_agg(actor || ' ' || action, '; ' order by id) from audit_log`).Scan(&log))
+	must(t, conn.QueryRow(t.Context(),
+		`select string_agg(actor || ' ' || action, '; ' order by id) from audit_log`).Scan(&log))
 	if want := "Zoë add-endpoint; admin-api disable-endpoint; admin-api enable-endpoint; admin-api remove-endpoint"; log != want {
 		t.Errorf("the audit log says %q, want %q", log, want)
 	}

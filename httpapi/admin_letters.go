@@ -45,17 +45,19 @@ func (a *admin) showLetter(c echo.Context) error {
 
 func (a *admin) replay(c echo.Context) error {
 	var set map[string]string
-	letter, err := commandOn(c, letterID, map[string]any{"set": &set}, func(ctx context.Context, who string, id int64) (deadletter.Letter, error) {
-		return a.Replayer.Replay(ctx, id, who, set)
-	})
+	letter, err := commandOn(c, letterID, map[string]any{"set": &set},
+		func(ctx context.Context, who string, id int64) (deadletter.Letter, error) {
+			return a.Replayer.Replay(ctx, id, who, set)
+		})
 	return sendLetter(c, &letter, err)
 }
 
 func (a *admin) discard(c echo.Context) error {
 	var note string
-	letter, err := commandOn(c, letterID, map[string]any{"note": &note}, func(ctx context.Context, who string, id int64) (deadletter.Letter, error) {
-		return a.Replayer.Discard(ctx, id, who, note)
-	})
+	letter, err := commandOn(c, letterID, map[string]any{"note": &note},
+		func(ctx context.Context, who string, id int64) (deadletter.Letter, error) {
+			return a.Replayer.Discard(ctx, id, who, note)
+		})
 	return sendLetter(c, &letter, err)
 }
 

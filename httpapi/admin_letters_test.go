@@ -90,7 +90,8 @@ func TestAdminDeadLetters(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", body, got.problem().Detail, says)
 		}
 	}
-	replayed := decode[view.Letter](t, r.expect(post("dead-letters/"+first+"/replay", `{"set":{"q":"2"}}`).with("X-Actor", "Zoë"), 200, ""))
+	replayed := decode[view.Letter](t,
+		r.expect(post("dead-letters/"+first+"/replay", `{"set":{"q":"2"}}`).with("X-Actor", "Zoë"), 200, ""))
 	if replayed.Resolution == nil || *replayed.Resolution != "replayed" || replayed.ReplayOrderID == nil {
 		t.Fatalf("got %+v, want it replayed", replayed)
 	}
@@ -103,7 +104,8 @@ func TestAdminDeadLetters(t *testing.T) {
 		t.Errorf("got %+v, want it discarded", discarded)
 	}
 	got := r.expect(post("dead-letters/"+first+"/replay", ""), 409, "conflict")
-	if !strings.Contains(got.problem().Detail, "was replayed at") || !strings.Contains(got.problem().Detail, mine.OrderID) {
+	if !strings.Contains(got.problem().Detail, "was replayed at") ||
+		!strings.Contains(got.problem().Detail, mine.OrderID) {
 		t.Errorf("got %q, want it to say when and how", got.problem().Detail)
 	}
 	if got := ids(""); got != third {

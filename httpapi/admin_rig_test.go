@@ -41,8 +41,9 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 	r.serve(httpapi.NewAdmin(httpapi.AdminDeps{
 		Store: r.store, Replayer: parts.Replayer(),
 		Publisher: r.publisher, Stock: parts.Stock(), Auditor: parts.Auditor(),
-		Repairer:  parts.Repairer(),
-		Endpoints: webhook.NewEndpointService(r.store, webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
+		Repairer: parts.Repairer(),
+		Endpoints: webhook.NewEndpointService(r.store,
+			webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
 	}))
 	return &adminRig{&r, public, proxy}
 }

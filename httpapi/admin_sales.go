@@ -23,7 +23,10 @@ func (a *admin) listSales(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := pipeline.SalesFilter{After: q.text("after"), Limit: int(q.integer("limit", 1, maxListedSales, maxListedSales))}
+	filter := pipeline.SalesFilter{
+		After: q.text("after"),
+		Limit: int(q.integer("limit", 1, maxListedSales, maxListedSales)),
+	}
 	if filter.After != "" && !pipeline.ValidSaleID(filter.After) {
 		q.errs = append(q.errs, fieldError{"after", "it must be the id of a sale"})
 	}
@@ -34,7 +37,8 @@ func (a *admin) listSales(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return sendPage(c, "sales", a.views(c.Request().Context(), sales), filter.Limit, func(v *view.Sale) string { return v.ID })
+	return sendPage(c, "sales", a.views(c.Request().Context(), sales), filter.Limit,
+		func(v *view.Sale) string { return v.ID })
 }
 
 // views leaves out the stock where Redis does not answer or has no such sale: the definitions are worth showing.
@@ -129,7 +133,10 @@ func (a *admin) restock(c echo.Context) error {
 	var add int64
 	return a.change(c, map[string]any{"add": &add}, func(given map[string]bool) (pipeline.SaleChange, error) {
 		if !given["add"] || add < 1 || add > pipeline.MaxStock {
-			return pipeline.SaleChange{}, fieldError{"add", "it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away"}
+			return pipeline.SaleChange{}, fieldError{
+				"add",
+				"it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away",
+			}
 		}
 		return pipeline.SaleChange{AddStock: add}, nil
 	})
@@ -137,18 +144,19 @@ func (a *admin) restock(c echo.Context) error {
 
 func (a *admin) reschedule(c echo.Context) error {
 	var opens, closes time.Time
-	return a.change(c, map[string]any{"opens_at": &opens, "closes_at": &closes}, func(given map[string]bool) (change pipeline.SaleChange, err error) {
-		if len(given) == 0 {
-			return change, fieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
-		}
-		if given["opens_at"] {
-			change.OpensAt = &opens
-		}
-		if given["closes_at"] {
-			change.ClosesAt = &closes
-		}
-		return change, nil
-	})
+	return a.change(c, map[string]any{"opens_at": &opens, "closes_at": &closes},
+		func(given map[string]bool) (change pipeline.SaleChange, err error) {
+			if len(given) == 0 {
+				return change, fieldError{fieldBody, "it changes nothing: send opens_at, closes_at or both"}
+			}
+			if given["opens_at"] {
+				change.OpensAt = &opens
+			}
+			if given["closes_at"] {
+				change.ClosesAt = &closes
+			}
+			return change, nil
+		})
 }
 
 func (a *admin) setState(state pipeline.SaleState) echo.HandlerFunc {
@@ -160,7 +168,9 @@ func (a *admin) setState(state pipeline.SaleState) echo.HandlerFunc {
 }
 
 // change makes one change of the sale that the path names, and answers with the sale after it.
-func (a *admin) change(c echo.Context, fields map[string]any, what func(given map[string]bool) (pipeline.SaleChange, error)) error {
+func (a *admin) change(
+	c echo.Context, fields map[string]any, what func(given map[string]bool) (pipeline.SaleChange, error),
+) error {
 	id, err := pathParam(c, "sale")
 	if err != nil {
 		return err

@@ -71,10 +71,13 @@ func TestAdminSales(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
 	opens := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-	sale := decode[view.Sale](t, r.expect(post("sales", `{"id":"drop-1","title":"Lamp","total":10,"max_quantity":3,"opens_at":"`+opens+
-		`","closes_at":"2030-01-01T00:00:00+01:00","payment_window_seconds":60}`), 201, ""))
-	if sale.Title != "Lamp" || sale.Total != 10 || sale.MaxQuantity != 3 || sale.PaymentWindowSeconds != 60 || sale.Phase != "open" ||
-		sale.ClosesAt != "2029-12-31T23:00:00.000Z" || sale.Remaining == nil || *sale.Remaining != 10 || sale.LoadedAt == nil || sale.Version != 1 {
+	sale := decode[view.Sale](t,
+		r.expect(post("sales", `{"id":"drop-1","title":"Lamp","total":10,"max_quantity":3,"opens_at":"`+opens+
+			`","closes_at":"2030-01-01T00:00:00+01:00","payment_window_seconds":60}`), 201, ""))
+	if sale.Title != "Lamp" || sale.Total != 10 || sale.MaxQuantity != 3 || sale.PaymentWindowSeconds != 60 ||
+		sale.Phase != "open" ||
+		sale.ClosesAt != "2029-12-31T23:00:00.000Z" || sale.Remaining == nil || *sale.Remaining != 10 ||
+		sale.LoadedAt == nil || sale.Version != 1 {
 		t.Errorf("created: got %+v", sale)
 	}
 	r.public.expect(order("drop-1", "ann", `{"quantity":3}`), 202, "")
@@ -127,11 +130,14 @@ func TestAdminSales(t *testing.T) {
 	hash := r.keys.Sale(r.stored("drop-1").Partitions[0], "drop-1")
 	must(t, r.rdb.HIncrBy(t.Context(), hash, "stock", 3).Err())
 	repair := decode[view.Repair](t, r.expect(post("sales/drop-1/repair", ""), 200, ""))
-	if repair.Applied || repair.Left != nil || repair.Found.Drift != -3 || len(repair.Rebuilt) != 1 || repair.Rebuilt[0].StockAfter != 11 {
+	if repair.Applied || repair.Left != nil || repair.Found.Drift != -3 || len(repair.Rebuilt) != 1 ||
+		repair.Rebuilt[0].StockAfter != 11 {
 		t.Errorf("got plan %+v, want three units taken out", repair)
 	}
-	repair = decode[view.Repair](t, r.expect(post("sales/drop-1/repair", `{"apply":true}`).with("X-Actor", "ann"), 200, ""))
-	if !repair.Applied || repair.Left == nil || !repair.Left.Clean || repair.Left.Stock != 11 || repair.Left.Rebuilds != 1 || len(repair.Left.Notes) != 1 {
+	repair = decode[view.Repair](t,
+		r.expect(post("sales/drop-1/repair", `{"apply":true}`).with("X-Actor", "ann"), 200, ""))
+	if !repair.Applied || repair.Left == nil || !repair.Left.Clean || repair.Left.Stock != 11 ||
+		repair.Left.Rebuilds != 1 || len(repair.Left.Notes) != 1 {
 		t.Errorf("got repair %+v, want it done", repair)
 	}
 	must(t, r.rdb.Del(t.Context(), hash).Err())

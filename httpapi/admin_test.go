@@ -82,7 +82,10 @@ func giveAway(r *adminRig) {
 func TestAdminToken(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
-	for _, value := range []string{"", "Bearer", "Bearer ", "Bearer a-secre", "Bearer a-secrett", "Basic a-secret", "a-secret", "bearer  A-SECRET"} {
+	for _, value := range []string{
+		"", "Bearer", "Bearer ", "Bearer a-secre", "Bearer a-secrett", "Basic a-secret",
+		"a-secret", "bearer  A-SECRET",
+	} {
 		got := r.expect(ask("GET", "sales", "").with("Authorization", value), 401, "unauthenticated")
 		if got.header.Get("Www-Authenticate") == "" || strings.Contains(string(got.body), adminToken) {
 			t.Errorf("%q: got %v %s, want a challenge and no secret", value, got.header, got.body)
@@ -96,7 +99,8 @@ func TestAdminToken(t *testing.T) {
 		t.Errorf("got %d for a path that is not there, want 401", got.status)
 	}
 	r.expect(ask("GET", "nowhere", ""), 404, "not-found")
-	if got := r.expect(ask("DELETE", "sales", ""), 405, "method-not-allowed"); !strings.Contains(got.header.Get("Allow"), "POST") {
+	if got := r.expect(ask("DELETE", "sales", ""), 405,
+		"method-not-allowed"); !strings.Contains(got.header.Get("Allow"), "POST") {
 		t.Errorf("got Allow %q", got.header.Get("Allow"))
 	}
 	if strings.Contains(r.logs.String(), adminToken) {
@@ -105,7 +109,8 @@ func TestAdminToken(t *testing.T) {
 
 	unset := newAdminRig(t, nil, "")
 	for _, value := range []string{"", "Bearer ", "Bearer x", "Bearer " + adminToken} {
-		got := unset.expect(ask("POST", "sales", `{"id":"drop-1","total":1}`).with("Authorization", value), 401, "unauthenticated")
+		got := unset.expect(ask("POST", "sales", `{"id":"drop-1","total":1}`).with("Authorization", value), 401,
+			"unauthenticated")
 		if !strings.Contains(got.problem().Detail, "set ADMIN_TOKEN") {
 			t.Errorf("got %s, want it to say what to set", got.body)
 		}
@@ -136,7 +141,9 @@ func (r *adminRig) logged(want string) {
 	must(r.t, err)
 	defer func() { must(r.t, conn.Close(context.WithoutCancel(ctx))) }()
 	var got string
-	must(r.t, conn.QueryRow(ctx, `select string_agg(actor || ' ' || action || ' ' || sale_id, '; ' order by id) from audit_log`).Scan(&got))
+	must(r.t,
+		conn.QueryRow(ctx,
+			`select string_agg(actor || ' ' || action || ' ' || sale_id, '; ' order by id) from audit_log`).Scan(&got))
 	if got != want {
 		r.t.Errorf("the audit log says %q, want %q", got, want)
 	}

@@ -53,7 +53,8 @@ func benchmarkPost(b *testing.B, code admission.Result, body string, status int)
 	log := slog.New(slog.DiscardHandler)
 	h := httpapi.New(httpapi.Deps{
 		Admission: base, Sales: sales.NewCatalogue(base, log), Stock: &sales.StockReader{}, Orders: &lifecycle.Lookup{},
-		Cancel: &lifecycle.Canceller{}, Push: &notification.Hub{}, Waitlist: &waitlist.Service{}, Auth: httpapi.DevAuth{}, Log: log,
+		Cancel: &lifecycle.Canceller{}, Push: &notification.Hub{}, Waitlist: &waitlist.Service{},
+		Auth: httpapi.DevAuth{}, Log: log,
 	})
 	request, err := http.NewRequest(http.MethodPost, "/v1/sales/drop-1/orders", nil)
 	must(b, err)

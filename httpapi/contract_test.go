@@ -188,8 +188,10 @@ func matchesProblems(t *testing.T, c *contract, table []httpapi.ProblemDefinitio
 		}
 		got := example.Value.Value.(map[string]any)
 		status := fmt.Sprint(got["status"])
-		if got["title"] != want.Title || status != strconv.Itoa(want.Status) || got["type"] != "/problems/"+code || got["code"] != code {
-			t.Errorf("the example of %s says %v %v %v %v, want %q %d", code, got["title"], got["status"], got["type"], got["code"],
+		if got["title"] != want.Title || status != strconv.Itoa(want.Status) || got["type"] != "/problems/"+code ||
+			got["code"] != code {
+			t.Errorf("the example of %s says %v %v %v %v, want %q %d", code, got["title"], got["status"], got["type"],
+				got["code"],
 				want.Title, want.Status)
 		}
 	}

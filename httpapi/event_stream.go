@@ -50,7 +50,9 @@ type stream struct {
 }
 
 // begin answers a request with a stream, which goes on after the handler has returned.
-func (s *Streams) begin(c echo.Context, watch *notification.Watch, order pipeline.Order, seen int, heartbeat time.Duration) error {
+func (s *Streams) begin(
+	c echo.Context, watch *notification.Watch, order pipeline.Order, seen int, heartbeat time.Duration,
+) error {
 	header := streamHeader(c.Response().Header().Clone())
 	conn, _, err := http.NewResponseController(c.Response()).Hijack()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 
 const (
 	readyTimeout = 2 * time.Second // all checks together; probes usually wait a few seconds
-	readyMaxAge  = time.Second     // how long an answer is reused: the route is open to all, and the stores should not notice
+	// how long an answer is reused: the route is open to all, and the stores should not notice
+	readyMaxAge = time.Second
 )
 
 // Check is one thing that must work before requests should be sent here. Run returns nil when it does; it must end when

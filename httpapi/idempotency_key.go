@@ -24,8 +24,10 @@ func idempotencyKey(h http.Header) (string, error) {
 	case key == "":
 		return "", fieldError{idempotencyHeader, "it is empty: send 1 to 255 printable characters, or leave it out"}
 	case len(key) > pipeline.MaxIdempotencyKeyBytes:
-		return "", fieldError{idempotencyHeader,
-			fmt.Sprintf("it has %d bytes; at most %d are allowed", len(key), pipeline.MaxIdempotencyKeyBytes)}
+		return "", fieldError{
+			idempotencyHeader,
+			fmt.Sprintf("it has %d bytes; at most %d are allowed", len(key), pipeline.MaxIdempotencyKeyBytes),
+		}
 	case strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }):
 		return "", fieldError{idempotencyHeader, "only printable ASCII characters are allowed"}
 	}

@@ -46,15 +46,25 @@ func badOrders() []badInput {
 	users.header.Add("X-User-Id", "bob")
 	inputs = append(inputs, badInput{"two users", users, 400, "invalid-request", "X-User-Id"})
 
-	for _, contentType := range []string{"", "text/plain", "application/xml", "application/x-www-form-urlencoded",
-		"application/json; charset=latin1", "application/json;;;=", "application/jsonx", "/", "application/vnd.api+json"} {
-		inputs = append(inputs, badInput{"content type " + contentType, good.with("Content-Type", contentType), 415, "unsupported-media-type", ""})
+	for _, contentType := range []string{
+		"", "text/plain", "application/xml", "application/x-www-form-urlencoded",
+		"application/json; charset=latin1", "application/json;;;=", "application/jsonx", "/", "application/vnd.api+json",
+	} {
+		inputs = append(inputs, badInput{
+			"content type " + contentType, good.with("Content-Type", contentType), 415,
+			"unsupported-media-type", "",
+		})
 	}
-	inputs = append(inputs, badInput{"compressed", good.with("Content-Encoding", "gzip"), 415, "unsupported-media-type", ""})
+	inputs = append(inputs, badInput{
+		"compressed", good.with("Content-Encoding", "gzip"), 415,
+		"unsupported-media-type", "",
+	})
 
 	for _, body := range []string{
-		"{", "}", "{]", "quantity=1", `{"quantity":1}{"quantity":1}`, `{"quantity":1} x`, `{"quantity":1,}`, `{quantity:1}`, `{'quantity':1}`,
-		`{"quantity":}`, `{"quantity"}`, `{"quantity":01}`, `{"quantity":+1}`, `{"quantity":0x1}`, `{"quantity":1`, `{"quantity":NaN}`,
+		"{", "}", "{]", "quantity=1", `{"quantity":1}{"quantity":1}`, `{"quantity":1} x`, `{"quantity":1,}`, `{quantity:1}`,
+		`{'quantity':1}`,
+		`{"quantity":}`, `{"quantity"}`, `{"quantity":01}`, `{"quantity":+1}`, `{"quantity":0x1}`, `{"quantity":1`,
+		`{"quantity":NaN}`,
 		`{"quantity":1}` + "\x00", " ", "\ufeff{}", "null", "1", `"quantity"`, "[]", `[{"quantity":1}]`, "true",
 		"{\"quantity\":1,\"\xff\":1}", strings.Repeat(`{"quantity":`, 5000), "// one\n{}", "{\"quantity\":1}\v",
 	} {
@@ -62,21 +72,29 @@ func badOrders() []badInput {
 	}
 	for _, value := range []string{
 		"0", "-1", "-0", "1.5", "1.0", "1e3", "1E0", "0.1", "1001", "2147483648", "4294967297", "9223372036854775808",
-		"18446744073709551617", "1" + strings.Repeat("0", 400), "1e400", `"1"`, `""`, "true", "null", "[]", "[1]", "{}", `{"quantity":1}`,
+		"18446744073709551617", "1" + strings.Repeat("0",
+			400), "1e400", `"1"`, `""`, "true", "null", "[]", "[1]", "{}", `{"quantity":1}`,
 		"-9223372036854775809", "00001"[:0] + "99999",
 	} {
-		inputs = append(inputs, badInput{"quantity " + value, order("drop-1", "bob", `{"quantity":`+value+`}`), 400, "invalid-request", "quantity"})
+		inputs = append(inputs, badInput{
+			"quantity " + value, order("drop-1", "bob", `{"quantity":`+value+`}`), 400,
+			"invalid-request", "quantity",
+		})
 	}
 	inputs = append(inputs,
 		badInput{"quantity twice", order("drop-1", "bob", `{"quantity":1,"quantity":1}`), 400, "invalid-request", "quantity"},
-		badInput{"quantity twice, in disguise", order("drop-1", "bob", `{"quantity":1,"\u0071uantity":2}`), 400, "invalid-request", "quantity"},
+		badInput{
+			"quantity twice, in disguise", order("drop-1", "bob", `{"quantity":1,"\u0071uantity":2}`), 400,
+			"invalid-request", "quantity",
+		},
 		badInput{"above the sale's limit", order("drop-1", "bob", `{"quantity":4}`), 400, "invalid-request", "quantity"},
 		badInput{"unknown field", order("drop-1", "bob", `{"quantity":1,"price":0}`), 400, "invalid-request", "price"},
 		badInput{"misspelt field", order("drop-1", "bob", `{"Quantity":3}`), 400, "invalid-request", "Quantity"},
 		badInput{"nameless field", order("drop-1", "bob", `{"":3}`), 400, "invalid-request", ""},
 	)
 	for _, id := range []string{
-		"a%20b", "a+b", "a%2Fb", "%2F", "%2e%2e%2f", "..", "%2e%2e", "%7Bp00%7D", "a%7Bb%7D", "%00", "drop-1%00", strings.Repeat("a", 65), "Drop-1", "-drop",
+		"a%20b", "a+b", "a%2Fb", "%2F", "%2e%2e%2f", "..", "%2e%2e", "%7Bp00%7D", "a%7Bb%7D", "%00", "drop-1%00",
+		strings.Repeat("a", 65), "Drop-1", "-drop",
 		"dröp", "dr%C3%B6p", "%ff", "drop-1%0a", "drop_1", "*", ":sale", "%25", "drop-1%3F", strings.Repeat("%41", 1000),
 	} {
 		inputs = append(inputs, badInput{"sale " + id, order(id, "bob", ""), 404, "unknown-sale", ""})
@@ -100,7 +118,8 @@ func TestBadInputWritesNothing(t *testing.T) {
 			t.Errorf("%.60q: got %d %q, want %d %q\n%.300s", bad.name, got.status, p.Code, bad.status, bad.code, got.body)
 			continue
 		}
-		if bad.code == "invalid-request" && (len(p.Errors) != 1 || p.Errors[0].Field != bad.field || p.Errors[0].Detail == "") {
+		if bad.code == "invalid-request" && (len(p.Errors) != 1 || p.Errors[0].Field != bad.field ||
+			p.Errors[0].Detail == "") {
 			t.Errorf("%.60q: got errors %+v, want one about %q", bad.name, p.Errors, bad.field)
 		}
 		if bad.code == "unauthenticated" && got.header.Get("WWW-Authenticate") == "" {
@@ -118,7 +137,8 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	r.create(newSale("drop-1", 5))
-	got := r.expect(order("drop-1", "bob", `{"quantity":0}`).with("Idempotency-Key", strings.Repeat("k", 300)), 400, "invalid-request").problem()
+	got := r.expect(order("drop-1", "bob", `{"quantity":0}`).with("Idempotency-Key", strings.Repeat("k", 300)), 400,
+		"invalid-request").problem()
 	if len(got.Errors) != 2 || got.Errors[0].Field != "Idempotency-Key" || got.Errors[1].Field != "quantity" {
 		t.Errorf("got %+v, want the key and the quantity", got.Errors)
 	}
@@ -156,7 +176,8 @@ func TestBodyOfUnknownLength(t *testing.T) {
 	}{
 		{strings.Repeat(" ", 65<<10), 413, "too-large"},
 		{`{"quantity":1}` + strings.Repeat(" ", 64<<10+1-14), 413, "too-large"},
-		{`{"quantity":9}` + strings.Repeat(" ", 64<<10-14), 400, "invalid-request"}, // read whole: it is above the sale's limit
+		// read whole: it is above the sale's limit
+		{`{"quantity":9}` + strings.Repeat(" ", 64<<10-14), 400, "invalid-request"},
 		{`{"quantity":2}`, 202, ""},
 		{`{"quantity":`, 400, "invalid-request"},
 	} {

@@ -58,7 +58,8 @@ func refusalIn(b []byte) []byte {
 	if !found || !bytes.HasPrefix(line, []byte(protocol)) || bytes.ContainsRune(line, '\n') {
 		return nil
 	}
-	p := newProblem(codeInvalidRequest, "the request can't be read: its first line or a header is malformed or has a control character")
+	p := newProblem(codeInvalidRequest,
+		"the request can't be read: its first line or a header is malformed or has a control character")
 	if bytes.HasPrefix(line[len(protocol):], []byte("431 ")) {
 		p = newProblem(codeHeadersTooLarge, fmt.Sprintf("request line and headers exceed %d bytes", maxHeaderBytes))
 	} else if _, reason, ok := strings.Cut(string(text), ": "); ok {
@@ -77,6 +78,7 @@ func (p *problem) raw() []byte {
 	if err != nil {
 		return nil
 	}
-	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s: %s\r\nConnection: close\r\n\r\n%s",
+	return fmt.Appendf(nil,
+		"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s: %s\r\nConnection: close\r\n\r\n%s",
 		p.Status, http.StatusText(p.Status), problemType[0], len(body), headerRequestID, p.RequestID, body)
 }

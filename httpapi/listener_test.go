@@ -21,18 +21,39 @@ func TestRefusalsOfTheServer(t *testing.T) {
 		"control character in the user id": {post + "X-User-Id: a\x01b\r\n\r\n", 400, "invalid-request"},
 		"NUL in the user id":               {post + "X-User-Id: a\x00b\r\n\r\n", 400, "invalid-request"},
 		"DEL in the user id":               {post + "X-User-Id: a\x7fb\r\n\r\n", 400, "invalid-request"},
-		"control character in the key":     {post + "X-User-Id: bob\r\nIdempotency-Key: \x02\r\n\r\n", 400, "invalid-request"},
-		"space in the sale id":             {"POST /v1/sales/a b/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 400, "invalid-request"},
-		"NUL in the sale id":               {"POST /v1/sales/a\x00b/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 400, "invalid-request"},
-		"broken escape in the sale id":     {"POST /v1/sales/a%zz/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 400, "invalid-request"},
-		"braces in the sale id":            {"POST /v1/sales/{a}/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 404, "unknown-sale"},
-		"no host":                          {"GET /v1/sales HTTP/1.1\r\n\r\n", 400, "invalid-request"},
-		"no HTTP":                          {"hello\r\n\r\n", 400, "invalid-request"},
-		"another protocol":                 {"GET /v1/sales HTTP/3.7\r\nHost: x\r\n\r\n", 400, "invalid-request"},
-		"an unknown transfer coding":       {post + "Transfer-Encoding: gzip\r\n\r\n", 400, "invalid-request"},
-		"headers of 64 KiB":                {post + "X-User-Id: " + strings.Repeat("u", 64<<10) + "\r\n\r\n", 431, "headers-too-large"},
-		"a negative length":                {post + "Content-Length: -1\r\n\r\n", 400, "invalid-request"},
-		"two lengths":                      {post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400, "invalid-request"},
+		"control character in the key": {
+			post + "X-User-Id: bob\r\nIdempotency-Key: \x02\r\n\r\n", 400,
+			"invalid-request",
+		},
+		"space in the sale id": {
+			"POST /v1/sales/a b/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 400,
+			"invalid-request",
+		},
+		"NUL in the sale id": {
+			"POST /v1/sales/a\x00b/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n",
+			400, "invalid-request",
+		},
+		"broken escape in the sale id": {
+			"POST /v1/sales/a%zz/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 400,
+			"invalid-request",
+		},
+		"braces in the sale id": {
+			"POST /v1/sales/{a}/orders HTTP/1.1\r\nHost: x\r\nX-User-Id: bob\r\n\r\n", 404,
+			"unknown-sale",
+		},
+		"no host":                    {"GET /v1/sales HTTP/1.1\r\n\r\n", 400, "invalid-request"},
+		"no HTTP":                    {"hello\r\n\r\n", 400, "invalid-request"},
+		"another protocol":           {"GET /v1/sales HTTP/3.7\r\nHost: x\r\n\r\n", 400, "invalid-request"},
+		"an unknown transfer coding": {post + "Transfer-Encoding: gzip\r\n\r\n", 400, "invalid-request"},
+		"headers of 64 KiB": {
+			post + "X-User-Id: " + strings.Repeat("u", 64<<10) + "\r\n\r\n", 431,
+			"headers-too-large",
+		},
+		"a negative length": {post + "Content-Length: -1\r\n\r\n", 400, "invalid-request"},
+		"two lengths": {
+			post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400,
+			"invalid-request",
+		},
 	} {
 		got := r.raw(c.text)
 		if got.status != c.status || got.code() != c.code {

@@ -45,8 +45,12 @@ func TestUnservedPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	r.create(newSale("drop-1", 5))
-	for _, path := range []string{"/", "/v1", "/v1/sales/", "/v1/sales/drop-1/", "/v1/sales/drop-1/order", "/v1/sales/drop-1/orders/",
-		"/v1/sales/drop-1/orders/mine/", "/V1/sales", "//v1/sales", "/problems", "/problems/", "/metrics", "/debug/pprof/", "/admin/v1/sales"} {
+	for _, path := range []string{
+		"/", "/v1", "/v1/sales/", "/v1/sales/drop-1/", "/v1/sales/drop-1/order",
+		"/v1/sales/drop-1/orders/",
+		"/v1/sales/drop-1/orders/mine/", "/V1/sales", "//v1/sales", "/problems", "/problems/", "/metrics", "/debug/pprof/",
+		"/admin/v1/sales",
+	} {
 		got := r.expect(get(path, "ann"), 404, "not-found").problem()
 		if got.Instance != path || got.Type != "/problems/not-found" {
 			t.Errorf("%s: got instance %s, type %s", path, got.Instance, got.Type)
@@ -75,12 +79,16 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.create(newSale("drop-1", 5))
 	r.expect(order("drop-1", "ann", ""), 202, "")
-	for _, path := range []string{"/v1/sales", "/v1/sales/drop-1", "/v1/sales/drop-1/orders/mine", "/v1/sales/drop-9", "/healthz", "/docs"} {
+	for _, path := range []string{
+		"/v1/sales", "/v1/sales/drop-1", "/v1/sales/drop-1/orders/mine", "/v1/sales/drop-9",
+		"/healthz", "/docs",
+	} {
 		full := r.do(get(path, "ann"))
 		head := get(path, "ann")
 		head.method = http.MethodHead
 		got := r.do(head)
-		if got.status != full.status || len(got.body) != 0 || got.header.Get("Content-Type") != full.header.Get("Content-Type") {
+		if got.status != full.status || len(got.body) != 0 ||
+			got.header.Get("Content-Type") != full.header.Get("Content-Type") {
 			t.Errorf("%s: got %d %s and %d bytes, want %d %s and none", path, got.status, got.header.Get("Content-Type"),
 				len(got.body), full.status, full.header.Get("Content-Type"))
 		}
@@ -92,7 +100,8 @@ func TestEveryAnswerIsSafeInABrowser(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	for _, path := range []string{"/v1/sales", "/nowhere", "/docs", "/problems/internal", "/openapi.json"} {
 		h := r.do(get(path, "")).header
-		if h.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'") {
+		if h.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(h.Get("Content-Security-Policy"),
+			"default-src 'none'") {
 			t.Errorf("%s: got %v", path, h)
 		}
 	}
@@ -108,7 +117,8 @@ func TestFaultsTellNothing(t *testing.T) {
 		t.Errorf("the cause is in the answer: %s", got.body)
 	}
 	line := r.logLine(t, got.problem().RequestID)
-	if line["level"] != "ERROR" || !strings.Contains(line["error"].(string), cause) || !strings.Contains(line["error"].(string), ".go:") {
+	if line["level"] != "ERROR" || !strings.Contains(line["error"].(string), cause) ||
+		!strings.Contains(line["error"].(string), ".go:") {
 		t.Errorf("got log %v, want the cause and where it was", line)
 	}
 

@@ -67,7 +67,10 @@ func lastEventID(h http.Header) (int, error) {
 	}
 	n, err := strconv.ParseUint(values[0], 10, 16)
 	if err != nil || len(values) > 1 || n > maxEventID {
-		return 0, fieldError{"Last-Event-ID", fmt.Sprintf("it must be the id of an event of this stream, 0 to %d; leave it out to begin again", maxEventID)}
+		return 0, fieldError{
+			"Last-Event-ID",
+			fmt.Sprintf("it must be the id of an event of this stream, 0 to %d; leave it out to begin again", maxEventID),
+		}
 	}
 	return int(n), nil
 }

@@ -24,7 +24,8 @@ type follower struct {
 // follow opens a stream, and demands that it is one.
 func (r *rig) follow(t *testing.T, path, user, lastID string) *follower {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+path+"/events", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+path+"/events",
+		http.NoBody)
 	must(t, err)
 	request.Header.Set("X-User-Id", user)
 	if lastID != "" {
@@ -35,8 +36,10 @@ func (r *rig) follow(t *testing.T, path, user, lastID string) *follower {
 	must(t, err)
 	f := &follower{t, response.Header, bufio.NewScanner(response.Body), func() { _ = response.Body.Close() }}
 	t.Cleanup(f.leave)
-	if response.StatusCode != http.StatusOK || f.header.Get("Content-Type") != "text/event-stream" || f.header.Get("Cache-Control") != "no-store" ||
-		f.header.Get("X-Accel-Buffering") != "no" || f.header.Get("X-Request-Id") == "" || f.header.Get("X-Content-Type-Options") != "nosniff" {
+	if response.StatusCode != http.StatusOK || f.header.Get("Content-Type") != "text/event-stream" ||
+		f.header.Get("Cache-Control") != "no-store" ||
+		f.header.Get("X-Accel-Buffering") != "no" || f.header.Get("X-Request-Id") == "" ||
+		f.header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Fatalf("got %d %v", response.StatusCode, f.header)
 	}
 	return f
@@ -95,7 +98,8 @@ func giveEvents(t *testing.T, c *contract) {
 	r.persist(sale)
 	r.exec(pay, "ann")
 	whole := r.expect(get(events, "ann"), 200, "") // a final status ends the stream
-	if !strings.HasPrefix(string(whole.body), "retry: 1000\n\nid: 2\nevent: status\ndata: {") || !strings.HasSuffix(string(whole.body), "}\n\n") {
+	if !strings.HasPrefix(string(whole.body), "retry: 1000\n\nid: 2\nevent: status\ndata: {") ||
+		!strings.HasSuffix(string(whole.body), "}\n\n") {
 		t.Errorf("got %q", whole.body)
 	}
 	r.expect(get(events, "ann").with("Last-Event-ID", "2"), 204, "")
@@ -168,7 +172,8 @@ func TestEventsLimits(t *testing.T) {
 		all = append(all, r.follow(t, path, "ann", ""))
 	}
 	refused := r.expect(get(path+"/events", "ann"), 503, "overloaded")
-	if !strings.Contains(refused.problem().Detail, "16 clients wait for news of this order") || refused.header.Get("Retry-After") != "1" {
+	if !strings.Contains(refused.problem().Detail, "16 clients wait for news of this order") ||
+		refused.header.Get("Retry-After") != "1" {
 		t.Errorf("got %v %s", refused.header, refused.body)
 	}
 	for i := range 2 {

@@ -46,7 +46,10 @@ func TestOneUnitWithoutBody(t *testing.T) {
 			t.Errorf("body %q: got %d units, want 1", body, got.Quantity)
 		}
 	}
-	for i, contentType := range []string{"application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"} {
+	for i, contentType := range []string{
+		"application/json", "application/json; charset=utf-8",
+		"Application/JSON;charset=UTF-8",
+	} {
 		r.expect(order("drop-1", fmt.Sprintf("typed-%d", i), "{}").with("Content-Type", contentType), 202, "")
 	}
 	r.expect(order("drop-1", "typed-empty", "").with("Content-Type", "text/plain"), 202, "")
@@ -74,13 +77,15 @@ func TestSameKeySameAnswer(t *testing.T) {
 	keyed := order("drop-1", "ann", `{"quantity":2}`).with("Idempotency-Key", "a key, with spaces")
 	first := r.expect(keyed, 202, "")
 	r.persist(sale)
-	for _, again := range []call{keyed, order("drop-1", "ann", ` {"quantity" : 2}`).with("Idempotency-Key", "a key, with spaces")} {
+	for _, again := range []call{keyed, order("drop-1", "ann", ` {"quantity" : 2}`).with("Idempotency-Key",
+		"a key, with spaces")} {
 		got := r.expect(again, 202, "")
 		if string(got.body) != string(first.body) || got.header.Get("Location") != first.header.Get("Location") {
 			t.Errorf("got %s, want %s", got.body, first.body)
 		}
 	}
-	reused := r.expect(order("drop-1", "ann", `{"quantity":1}`).with("Idempotency-Key", "a key, with spaces"), 422, "idempotency-key-reused")
+	reused := r.expect(order("drop-1", "ann", `{"quantity":1}`).with("Idempotency-Key", "a key, with spaces"), 422,
+		"idempotency-key-reused")
 	if got, want := reused.problem().OrderID, decode[receipt](t, first).OrderID; got != want {
 		t.Errorf("order_id: got %s, want %s", got, want)
 	}
@@ -197,7 +202,8 @@ func TestAboveTheLimitOfTheSale(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.create(newSale("drop-1", 50))
 	got := r.expect(order("drop-1", "ann", `{"quantity":4}`), 400, "invalid-request").problem()
-	if got.MaxQuantity != 3 || len(got.Errors) != 1 || got.Errors[0].Field != "quantity" || !strings.Contains(got.Errors[0].Detail, "3") {
+	if got.MaxQuantity != 3 || len(got.Errors) != 1 || got.Errors[0].Field != "quantity" ||
+		!strings.Contains(got.Errors[0].Detail, "3") {
 		t.Errorf("got %+v, want the limit of 3 named", got)
 	}
 }

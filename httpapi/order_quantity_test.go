@@ -30,10 +30,14 @@ func modelQuantity(body []byte) (int, bool) {
 
 func FuzzDecodeQuantity(f *testing.F) {
 	for _, seed := range []string{
-		`{"quantity":1}`, `{}`, ` { "quantity" : 1000 } `, `{"quantity":1001}`, `{"quantity":0}`, `{"quantity":01}`, `{"quantity":1.0}`,
-		`{"quantity":1e3}`, `{"\u0071uantity":7}`, `{"quantity":1,"quantity":2}`, `{"quantity":{"quantity":1}}`, `{"quantity":[1]}`,
-		`{"Quantity":1}`, `{"quantity":"1"}`, `null`, `[]`, ``, `{"quantity":1}x`, "{\"quantity\":1}\x00", `{"quantity":-1}`, `{"":1}`,
-		"{\"quantity\u00a0\":1}", "\ufeff{}", `{"quantity":12345678901234567890}`, `{"quantity":null}`, `{"quantity":1`, `{"quantity":1,}`,
+		`{"quantity":1}`, `{}`, ` { "quantity" : 1000 } `, `{"quantity":1001}`, `{"quantity":0}`, `{"quantity":01}`,
+		`{"quantity":1.0}`,
+		`{"quantity":1e3}`, `{"\u0071uantity":7}`, `{"quantity":1,"quantity":2}`, `{"quantity":{"quantity":1}}`,
+		`{"quantity":[1]}`,
+		`{"Quantity":1}`, `{"quantity":"1"}`, `null`, `[]`, ``, `{"quantity":1}x`, "{\"quantity\":1}\x00",
+		`{"quantity":-1}`, `{"":1}`,
+		"{\"quantity\u00a0\":1}", "\ufeff{}", `{"quantity":12345678901234567890}`, `{"quantity":null}`, `{"quantity":1`,
+		`{"quantity":1,}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -60,21 +64,22 @@ func FuzzDecodeQuantity(f *testing.F) {
 func TestDecodeQuantityNamesTheFault(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`{"quantity":"1"}`:                      "quantity: it must be an integer, not a string",
-		`{"quantity":null}`:                     "quantity: it must be an integer, not null",
-		`{"quantity":true}`:                     "quantity: it must be an integer, not a boolean",
-		`{"quantity":[1]}`:                      "quantity: it must be an integer, not an array",
-		`{"quantity":{}}`:                       "quantity: it must be an integer, not an object",
-		`{"quantity":1.5}`:                      "quantity: it must be an integer, written without fraction or exponent",
-		`{"quantity":0}`:                        "quantity: it must be from 1 to 1000",
-		`{"quantity":99999999999}`:              "quantity: it must be from 1 to 1000",
-		`{"quantity":1,"quantity":1}`:           "quantity: it is there twice",
-		`{"count":1}`:                           "count: this field is not known; the only one is quantity",
-		`{"a\u0000\nb":1}`:                      "a??b: this field is not known; the only one is quantity",
-		`{"` + strings.Repeat("ü", 50) + `":1}`: strings.Repeat("ü", 16) + "…: this field is not known; the only one is quantity",
-		`[1]`:                                   `body: it is not a JSON object; send {"quantity":1}`,
-		`{"quantity":1} {`:                      "body: it is not valid JSON (at byte 16)",
-		"{\"\xff\":1}":                          "body: it is not valid UTF-8",
+		`{"quantity":"1"}`:            "quantity: it must be an integer, not a string",
+		`{"quantity":null}`:           "quantity: it must be an integer, not null",
+		`{"quantity":true}`:           "quantity: it must be an integer, not a boolean",
+		`{"quantity":[1]}`:            "quantity: it must be an integer, not an array",
+		`{"quantity":{}}`:             "quantity: it must be an integer, not an object",
+		`{"quantity":1.5}`:            "quantity: it must be an integer, written without fraction or exponent",
+		`{"quantity":0}`:              "quantity: it must be from 1 to 1000",
+		`{"quantity":99999999999}`:    "quantity: it must be from 1 to 1000",
+		`{"quantity":1,"quantity":1}`: "quantity: it is there twice",
+		`{"count":1}`:                 "count: this field is not known; the only one is quantity",
+		`{"a\u0000\nb":1}`:            "a??b: this field is not known; the only one is quantity",
+		`{"` + strings.Repeat("ü", 50) + `":1}`: strings.Repeat("ü",
+			16) + "…: this field is not known; the only one is quantity",
+		`[1]`:              `body: it is not a JSON object; send {"quantity":1}`,
+		`{"quantity":1} {`: "body: it is not valid JSON (at byte 16)",
+		"{\"\xff\":1}":     "body: it is not valid UTF-8",
 	} {
 		if _, err := decodeQuantity([]byte(body)); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", body, err, want)

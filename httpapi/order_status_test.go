@@ -28,7 +28,8 @@ func TestOrderOnItsWay(t *testing.T) {
 		for _, path := range []string{placed.header.Get("Location"), "/v1/sales/drop-1/orders/mine"} {
 			answer := r.expect(get(path, "ann"), 200, "")
 			got := decode[orderView](t, answer)
-			if got.OrderID != want.OrderID || got.OrderNumber != want.OrderNumber || got.SaleID != "drop-1" || got.Quantity != 2 || got.Status != status {
+			if got.OrderID != want.OrderID || got.OrderNumber != want.OrderNumber || got.SaleID != "drop-1" ||
+				got.Quantity != 2 || got.Status != status {
 				t.Errorf("%s: got %s, want status %s", path, answer.body, status)
 			}
 			if stored := status != "queued"; (got.PersistedAt != "") != stored || (got.PayBy != "") != stored {
@@ -53,7 +54,8 @@ func TestOrderIsItsOwners(t *testing.T) {
 		foreign := r.expect(get(path, "bob"), 404, "unknown-order")
 		none := r.expect(get("/v1/sales/drop-1/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "bob"), 404, "unknown-order")
 		if foreign.problem().Detail != none.problem().Detail {
-			t.Errorf("a foreign order is answered differently from none: %q, %q", foreign.problem().Detail, none.problem().Detail)
+			t.Errorf("a foreign order is answered differently from none: %q, %q", foreign.problem().Detail,
+				none.problem().Detail)
 		}
 		r.expect(get("/v1/sales/drop-1/orders/mine", "bob"), 404, "unknown-order")
 		r.persist(sale)

@@ -42,7 +42,10 @@ func (r *rig) queued(s *pipeline.Sale, events int64) {
 func (r *rig) notify(s *pipeline.Sale, paths ...string) {
 	var changed []notification.Change
 	for _, path := range paths {
-		changed = append(changed, notification.Change{Partition: s.Partitions[0], SaleID: s.ID, OrderID: path[strings.LastIndex(path, "/")+1:]})
+		changed = append(changed, notification.Change{
+			Partition: s.Partitions[0], SaleID: s.ID,
+			OrderID: path[strings.LastIndex(path, "/")+1:],
+		})
 	}
 	r.parts().Notifier().Publish(r.t.Context(), changed)
 }
@@ -68,9 +71,11 @@ func giveWait(t *testing.T, c *contract) {
 	r.queued(sale, 2)
 	r.persist(sale)
 	answer := <-got
-	if answer.status != 409 || answer.code() != "order-rejected" || !strings.Contains(answer.problem().Detail, "buyer-conflict") ||
+	if answer.status != 409 || answer.code() != "order-rejected" ||
+		!strings.Contains(answer.problem().Detail, "buyer-conflict") ||
 		!strings.HasSuffix(answer.header.Get("Location"), answer.problem().OrderID) {
-		t.Errorf("got %d %v %s, want order-rejected with its reason and where the order is", answer.status, answer.header, answer.body)
+		t.Errorf("got %d %v %s, want order-rejected with its reason and where the order is", answer.status, answer.header,
+			answer.body)
 	}
 }
 
@@ -94,7 +99,8 @@ func TestWaitUntilStored(t *testing.T) {
 		}
 	}
 	r.expect(keyed.with("Prefer", "wait=0"), 202, "")
-	r.expect(order("drop-1", "ann", `{"quantity":1}`).with("Idempotency-Key", "k").wait("30"), 422, "idempotency-key-reused")
+	r.expect(order("drop-1", "ann", `{"quantity":1}`).with("Idempotency-Key", "k").wait("30"), 422,
+		"idempotency-key-reused")
 	if units := r.units(sale); units != 8 {
 		t.Errorf("stock: got %d, want 8", units)
 	}
@@ -140,7 +146,8 @@ func TestGoneWhileWaiting(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	sale := r.create(newSale("drop-1", 10))
 	ctx, leave := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.address+"/v1/sales/drop-1/orders", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.address+"/v1/sales/drop-1/orders",
+		http.NoBody)
 	must(t, err)
 	request.Header.Set("X-User-Id", "ann")
 	request.Header.Set("Prefer", "wait=30")

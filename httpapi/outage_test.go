@@ -36,8 +36,10 @@ func giveOutages(t *testing.T, c *contract) {
 
 	must(t, postgres.Pause())
 	defer func() { must(t, postgres.Resume()) }()
-	paths := []string{"", "/orders/mine", "/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f",
-		"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f/events"}
+	paths := []string{
+		"", "/orders/mine", "/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f",
+		"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f/events",
+	}
 	var few, many []call
 	for _, path := range paths {
 		few = append(few, get("/v1/sales/unknown"+path, "ann"))
@@ -47,13 +49,15 @@ func giveOutages(t *testing.T, c *contract) {
 	}
 	few = append(few, cancel("/v1/sales/unknown/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
 	for i := range 12 {
-		many = append(many, cancel("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
+		many = append(many,
+			cancel("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
 	}
 	few = append(few, waitlistCalls("unknown", "ann")...)
 	for i := range 12 {
 		many = append(many, waitlistCalls("unknown-"+strconv.Itoa(i), "ann")...)
 	}
-	few = append(few, get(location, "ann"), delivery("msg_1", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.NewString()}, nil)))
+	few = append(few, get(location, "ann"), delivery("msg_1",
+		paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.NewString()}, nil)))
 	if got := r.flood(few); got["store-unavailable"] != len(few) {
 		t.Errorf("without Postgres: got %v, want store-unavailable for all %d", got, len(few))
 	}
@@ -123,7 +127,8 @@ func TestAFullRedisIsTold(t *testing.T) {
 func (r *rig) expectBoth(calls []call) {
 	r.t.Helper()
 	codes := r.flood(calls)
-	if codes["store-unavailable"] == 0 || codes["overloaded"] == 0 || codes["store-unavailable"]+codes["overloaded"] != len(calls) {
+	if codes["store-unavailable"] == 0 || codes["overloaded"] == 0 ||
+		codes["store-unavailable"]+codes["overloaded"] != len(calls) {
 		r.t.Fatalf("%s %s: got %v, want store-unavailable and overloaded only", calls[0].method, calls[0].path, codes)
 	}
 }

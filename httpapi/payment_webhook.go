@@ -31,7 +31,8 @@ type paymentView struct {
 // it was received, is verified; from then on every answer but a 503 is recorded first.
 func (a *api) takePayment(c echo.Context) error {
 	if len(a.webhooks) == 0 {
-		return newProblem(codeWebhooksOff, "this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
+		return newProblem(codeWebhooksOff,
+			"this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
 	}
 	body, err := readBody(c)
 	if err != nil {
@@ -92,7 +93,8 @@ func readPayment(body []byte) (payments.Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	if p.Amount == 0 && p.Currency == "" { // only an operator may leave them out; all other rules are those of the pipeline
+	// only an operator may leave them out; all other rules are those of the pipeline
+	if p.Amount == 0 && p.Currency == "" {
 		return p, fieldError{"amount", "0 minor units are no payment"}
 	}
 	return p, nil

@@ -41,15 +41,18 @@ func signed(id, body, secret string, at time.Time) call {
 	if err != nil {
 		panic(err)
 	}
-	return call{method: http.MethodPost, path: "/v1/webhooks/payments", body: body}.with("Content-Type", "application/json").
-		with("webhook-id", id).with("webhook-timestamp", strconv.FormatInt(at.Unix(), 10)).with("webhook-signature", signature)
+	return call{method: http.MethodPost, path: "/v1/webhooks/payments", body: body}.with("Content-Type",
+		"application/json").
+		with("webhook-id", id).with("webhook-timestamp", strconv.FormatInt(at.Unix(), 10)).with("webhook-signature",
+		signature)
 }
 
 // paymentOf is the body that reports 19.99 EUR for each unit of an order; changes replace fields, and nil leaves one
 // out.
 func paymentOf(order receipt, changes map[string]any) string {
 	data := map[string]any{
-		"payment_id": "pay_" + order.OrderID, "sale_id": order.SaleID, "order_id": order.OrderID, "amount": 1999 * order.Quantity, "currency": "EUR",
+		"payment_id": "pay_" + order.OrderID, "sale_id": order.SaleID, "order_id": order.OrderID,
+		"amount": 1999 * order.Quantity, "currency": "EUR",
 		"customer": map[string]any{"country": "DE"}, // which we know nothing of
 	}
 	maps.Copy(data, changes)
@@ -58,7 +61,10 @@ func paymentOf(order receipt, changes map[string]any) string {
 			delete(data, name)
 		}
 	}
-	body, err := json.Marshal(map[string]any{"type": "payment.succeeded", "timestamp": "2026-11-27T10:03:11Z", "data": data})
+	body, err := json.Marshal(map[string]any{
+		"type": "payment.succeeded", "timestamp": "2026-11-27T10:03:11Z",
+		"data": data,
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -121,11 +127,14 @@ func givePayments(t *testing.T, c *contract) {
 	r.paid(delivery("msg_bob", paymentOf(bob, nil)), 200, "paid", "", "paid")
 	r.expect(delivery("msg_bad", "{}"), 400, "invalid-request")
 	r.expect(delivery("msg_forged", paymentOf(ann, nil)).with("webhook-signature", "v1,AAAA"), 401, "invalid-signature")
-	r.expect(delivery("msg_sale", paymentOf(ann, map[string]any{"sale_id": "drop-9", "payment_id": "p1"})), 404, "unknown-sale")
+	r.expect(delivery("msg_sale", paymentOf(ann, map[string]any{"sale_id": "drop-9", "payment_id": "p1"})), 404,
+		"unknown-sale")
 	r.empty(sale)
-	r.expect(delivery("msg_order", paymentOf(ann, map[string]any{"order_id": uuid.NewString(), "payment_id": "p2"})), 404, "unknown-order")
+	r.expect(delivery("msg_order", paymentOf(ann, map[string]any{"order_id": uuid.NewString(), "payment_id": "p2"})), 404,
+		"unknown-order")
 	r.expect(delivery("msg_large", strings.Repeat(" ", 70_000)), 413, "too-large")
-	r.expect(delivery("msg_amount", paymentOf(bob, map[string]any{"amount": 1, "payment_id": "p3"})), 422, "amount-mismatch")
+	r.expect(delivery("msg_amount", paymentOf(bob, map[string]any{"amount": 1, "payment_id": "p3"})), 422,
+		"amount-mismatch")
 	r.expect(delivery("msg_reused", paymentOf(bob, map[string]any{"amount": 1})), 422, "payment-reused")
 
 	off := newRig(t, rigOptions{contract: c, deps: func(d *httpapi.Deps) { d.WebhookSecrets, d.Payments = nil, nil }})
@@ -167,25 +176,55 @@ func TestBadWebhooks(t *testing.T) {
 		says    string
 	}{
 		{"forged", signed("m", good, forgedSecret, now), 401, "invalid-signature", "forged", "not that of this body"},
-		{"another body", delivery("m", good).body1(paymentOf(bob, nil)), 401, "invalid-signature", "forged", "not that of this body"},
+		{
+			"another body", delivery("m", good).body1(paymentOf(bob, nil)), 401, "invalid-signature", "forged",
+			"not that of this body",
+		},
 		{"a byte more", delivery("m", good).body1(good + " "), 401, "invalid-signature", "forged", "not that of this body"},
-		{"another id", delivery("m", good).with("webhook-id", "n"), 401, "invalid-signature", "forged", "not that of this body"},
-		{"another time", delivery("m", good).with("webhook-timestamp", strconv.FormatInt(now.Unix()-9, 10)), 401, "invalid-signature", "forged", "not that of this body"},
-		{"another version", delivery("m", good).with("webhook-signature", strings.Replace(delivery("m", good).header.Get("webhook-signature"), "v1,", "v2,", 1)), 401, "invalid-signature", "forged", "not that"},
-		{"no signature", delivery("m", good).with("webhook-signature", ""), 401, "invalid-signature", "forged", "send the headers"},
+		{
+			"another id", delivery("m", good).with("webhook-id", "n"), 401, "invalid-signature", "forged",
+			"not that of this body",
+		},
+		{
+			"another time", delivery("m", good).with("webhook-timestamp", strconv.FormatInt(now.Unix()-9, 10)), 401,
+			"invalid-signature", "forged", "not that of this body",
+		},
+		{"another version", delivery("m", good).with("webhook-signature",
+			strings.Replace(delivery("m", good).header.Get("webhook-signature"), "v1,", "v2,",
+				1)), 401, "invalid-signature", "forged", "not that"},
+		{
+			"no signature", delivery("m", good).with("webhook-signature", ""), 401, "invalid-signature", "forged",
+			"send the headers",
+		},
 		{"no id", delivery("m", good).with("webhook-id", ""), 401, "invalid-signature", "forged", "send the headers"},
-		{"no time", delivery("m", good).with("webhook-timestamp", ""), 401, "invalid-signature", "forged", "send the headers"},
-		{"time in words", delivery("m", good).with("webhook-timestamp", "now"), 401, "invalid-signature", "forged", "number of seconds"},
+		{
+			"no time", delivery("m", good).with("webhook-timestamp", ""), 401, "invalid-signature", "forged",
+			"send the headers",
+		},
+		{
+			"time in words", delivery("m", good).with("webhook-timestamp", "now"), 401, "invalid-signature", "forged",
+			"number of seconds",
+		},
 		{"no body", delivery("m", good).body1(""), 401, "invalid-signature", "forged", "not that of this body"},
-		{"stale", signed("m", good, webhookSecret, now.Add(-6*time.Minute)), 401, "invalid-signature", "stale", "5 minutes ago"},
-		{"from the future", signed("m", good, webhookSecret, now.Add(6*time.Minute)), 401, "invalid-signature", "stale", "5 minutes ahead"},
+		{
+			"stale", signed("m", good, webhookSecret, now.Add(-6*time.Minute)), 401, "invalid-signature", "stale",
+			"5 minutes ago",
+		},
+		{
+			"from the future", signed("m", good, webhookSecret, now.Add(6*time.Minute)), 401, "invalid-signature", "stale",
+			"5 minutes ahead",
+		},
 		{"oversized", delivery("m", good+strings.Repeat(" ", 65536)), 413, "too-large", "oversized", "65536 bytes"},
-		{"oversized and forged", signed("m", strings.Repeat("[", 1<<20), forgedSecret, now), 413, "too-large", "oversized", "65536 bytes"},
+		{
+			"oversized and forged", signed("m", strings.Repeat("[", 1<<20), forgedSecret, now), 413, "too-large", "oversized",
+			"65536 bytes",
+		},
 	} {
 		counted := r.counted(test.counted)
 		got := r.expect(test.call, test.status, test.code)
 		if !strings.Contains(got.problem().Detail, test.says) || r.counted(test.counted) != counted+1 {
-			t.Errorf("%s: got %s, counted %v; want %q, and %s counted", test.name, got.body, r.counted(test.counted)-counted, test.says, test.counted)
+			t.Errorf("%s: got %s, counted %v; want %q, and %s counted", test.name, got.body, r.counted(test.counted)-counted,
+				test.says, test.counted)
 		}
 		if test.status == 401 && got.header.Get("Www-Authenticate") == "" {
 			t.Errorf("%s: no challenge", test.name)
@@ -258,7 +297,8 @@ func TestBadWebhooks(t *testing.T) {
 		}
 		list, err := r.store.Payments(t.Context(), payments.Filter{Outcome: payments.Refused})
 		must(t, err)
-		if len(list) != i+1 || list[i].WebhookID != fmt.Sprint("msg_", i) || list[i].Detail == "" || r.counted("refused") != refused+1 {
+		if len(list) != i+1 || list[i].WebhookID != fmt.Sprint("msg_", i) || list[i].Detail == "" ||
+			r.counted("refused") != refused+1 {
 			t.Fatalf("%s: %d are recorded as refused, want %d and this one last", test.body, len(list), i+1)
 		}
 		again := r.expect(message, test.status, test.code)
@@ -306,8 +346,10 @@ func TestPaymentsAndEndings(t *testing.T) {
 		}
 	}
 	r.paid(delivery("msg_2", paymentOf(ann, nil)), 200, "repeated", "", "paid")
-	r.paid(delivery("msg_3", paymentOf(ann, map[string]any{"payment_id": "pay_b"})), 200, "refund_due", "already-paid", "paid")
-	if got := r.expect(cancel(path(ann), "ann"), 409, "not-cancellable").problem(); got.Detail != "the order is paid and can't be cancelled" {
+	r.paid(delivery("msg_3", paymentOf(ann, map[string]any{"payment_id": "pay_b"})), 200, "refund_due",
+		"already-paid", "paid")
+	if got := r.expect(cancel(path(ann), "ann"), 409,
+		"not-cancellable").problem(); got.Detail != "the order is paid and can't be cancelled" {
 		t.Errorf("cancel: got %q", got.Detail)
 	}
 	if got := decode[orderView](t, r.expect(get(path(ann), "ann"), 200, "")); got.Status != "paid" {
@@ -342,9 +384,11 @@ func TestPaymentOfAQueuedOrder(t *testing.T) {
 	early := delivery("msg_1", paymentOf(ann, nil))
 	r.paid(early, 202, "waiting", "", "queued")
 	r.paid(early, 202, "waiting", "", "queued")
-	r.paid(delivery("msg_2", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 202, "waiting", "", "queued")
+	r.paid(delivery("msg_2", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1},
+		nil)), 202, "waiting", "", "queued")
 	must(t, server.Pause())
-	r.paid(delivery("msg_3", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 202, "waiting", "", "queued")
+	r.paid(delivery("msg_3", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1},
+		nil)), 202, "waiting", "", "queued")
 	must(t, server.Resume())
 	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.paid(early, 202, "waiting", "", "queued") // the event is in the stream, and so are its contemporaries
@@ -356,5 +400,6 @@ func TestPaymentOfAQueuedOrder(t *testing.T) {
 	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.expect(delivery("msg_2", ""), 404, "unknown-order")
 	r.expect(delivery("msg_3", ""), 404, "unknown-order")
-	r.expect(delivery("msg_4", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil)), 404, "unknown-order")
+	r.expect(delivery("msg_4", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1},
+		nil)), 404, "unknown-order")
 }

@@ -76,7 +76,8 @@ type api struct {
 // New returns the handler of the public side. It panics when a required dependency is missing, which is a mistake in
 // the program, not in its environment.
 func New(d Deps) http.Handler {
-	if d.Admission == nil || d.Sales == nil || d.Stock == nil || d.Orders == nil || d.Cancel == nil || d.Push == nil || d.Waitlist == nil ||
+	if d.Admission == nil || d.Sales == nil || d.Stock == nil || d.Orders == nil || d.Cancel == nil || d.Push == nil ||
+		d.Waitlist == nil ||
 		d.Auth == nil || d.Log == nil {
 		panic("httpapi: Admission, Sales, Stock, Orders, Cancel, Push, Waitlist, Auth and Log are required")
 	}
@@ -94,7 +95,10 @@ func New(d Deps) http.Handler {
 		panic("httpapi: WebhookSecrets must be base64, and need Payments")
 	}
 	a := &api{Deps: d, readiness: readiness{checks: d.Ready, log: d.Log}, webhooks: webhooks}
-	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits, logOrders: d.LogOrders}
+	common := middleware{
+		log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits,
+		logOrders: d.LogOrders,
+	}
 	e := newEcho()
 	e.Use(common.wrap)
 	a.route(e)

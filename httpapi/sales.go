@@ -101,7 +101,8 @@ func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 		ID: s.ID, Title: s.Title, State: s.Phase(a.Now()),
 		OpensAt: view.Time(s.OpensAt), ClosesAt: view.Time(s.ClosesAt),
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
-		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: s.UnitPrice, Currency: s.Currency,
+		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: s.UnitPrice,
+		Currency: s.Currency,
 	}
 	if known {
 		v.Remaining = &remaining

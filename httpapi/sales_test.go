@@ -59,7 +59,10 @@ func TestStatesOfASale(t *testing.T) {
 	later.OpensAt = time.Now().Add(30 * time.Minute)
 	over := newSale("over", 1)
 	over.ClosesAt = time.Now().Add(-time.Minute)
-	for _, s := range []*pipeline.Sale{later, over, newSale("open", 1), newSale("paused", 1), newSale("closed", 1), newSale("sold", 1)} {
+	for _, s := range []*pipeline.Sale{
+		later, over, newSale("open", 1), newSale("paused", 1), newSale("closed", 1),
+		newSale("sold", 1),
+	} {
 		r.create(s)
 	}
 	r.setState("paused", pipeline.SalePaused)
@@ -89,7 +92,10 @@ func TestListIsLimited(t *testing.T) {
 	if len(got.Sales) != 2 || got.Sales[0].ID != "drop-0" || got.Sales[1].ID != "drop-1" {
 		t.Errorf("got %+v, want drop-0 and drop-1", got)
 	}
-	for _, query := range []string{"limit=0", "limit=-1", "limit=101", "limit=1.5", "limit=x", "limit=", "limit=1&limit=2", "limit=99999999999999999999", "a=%zz", "a;b"} {
+	for _, query := range []string{
+		"limit=0", "limit=-1", "limit=101", "limit=1.5", "limit=x", "limit=", "limit=1&limit=2",
+		"limit=99999999999999999999", "a=%zz", "a;b",
+	} {
 		refused := r.expect(get("/v1/sales?"+query, ""), 400, "invalid-request").problem()
 		if len(refused.Errors) != 1 {
 			t.Errorf("%s: got %+v", query, refused)

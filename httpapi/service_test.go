@@ -65,7 +65,8 @@ func TestReadiness(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
-	if got, want := string(r.do(get("/version", "")).body), `{"version":"1.2.3","commit":"abc","go":"go1.26"}`; got != want {
+	if got, want := string(r.do(get("/version",
+		"")).body), `{"version":"1.2.3","commit":"abc","go":"go1.26"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -101,7 +102,8 @@ func TestPagesStandAlone(t *testing.T) {
 		style, _, _ := strings.Cut(rest, "</style>")
 		sum := sha256.Sum256([]byte(style))
 		hash := base64.StdEncoding.EncodeToString(sum[:])
-		if policy := answer.header.Get("Content-Security-Policy"); style == "" || !strings.Contains(policy, "'sha256-"+hash+"'") {
+		if policy := answer.header.Get("Content-Security-Policy"); style == "" ||
+			!strings.Contains(policy, "'sha256-"+hash+"'") {
 			t.Errorf("%s: the policy %q does not allow the style, sha256-%s", path, policy, hash)
 		}
 		for _, needed := range []string{`<html lang="en">`, `name="viewport"`, "<title>"} {

@@ -26,7 +26,8 @@ type waitlistView struct {
 
 func viewWaitlistEntry(s *pipeline.WaitlistEntry, position int64, ordered bool) waitlistView {
 	v := waitlistView{
-		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity, JoinedAt: view.Time(s.JoinedAt),
+		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity,
+		JoinedAt: view.Time(s.JoinedAt),
 	}
 	if ordered {
 		v.Status, v.Position = "ordered", 0
@@ -64,7 +65,8 @@ func notJoined(sale *pipeline.Sale, d *waitlist.Decision) error {
 	case waitlist.AlreadyOrdered:
 		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
 	case waitlist.AlreadyWaiting:
-		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Entry.Quantity, d.Position))
+		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Entry.Quantity,
+			d.Position))
 	case waitlist.KeyReused:
 		return keyReused("with this Idempotency-Key you wait for another quantity", d.Entry.OrderID)
 	case waitlist.NoWaitlist:

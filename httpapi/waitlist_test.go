@@ -55,7 +55,8 @@ func giveWaitlist(t *testing.T, c *contract) {
 
 	r.expect(join("drop-1", "cy", ""), 409, "not-sold-out")
 	path := r.expect(order("drop-1", "ann", `{"quantity":2}`), 202, "").header.Get("Location")
-	if got := r.expect(order("drop-1", "bob", ""), 409, "sold-out"); !strings.Contains(string(got.body), `"waitlist":true`) {
+	if got := r.expect(order("drop-1", "bob", ""), 409, "sold-out"); !strings.Contains(string(got.body),
+		`"waitlist":true`) {
 		t.Errorf("sold out: got %s", got.body)
 	}
 	r.expect(order("plain", "ann", ""), 202, "")
@@ -73,7 +74,10 @@ func giveWaitlist(t *testing.T, c *contract) {
 	r.expect(join("drop-1", "bob", `{"quantity":4}`), 400, "invalid-request")
 	r.expect(join("drop-1", "bob", strings.Repeat(" ", 70_000)), 413, "too-large")
 	r.expect(join("drop-1", "bob", "{}").with("Content-Type", "text/plain"), 415, "unsupported-media-type")
-	for _, ask := range []func(sale, user string) call{func(s, u string) call { return join(s, u, "") }, shownEntry, leave} {
+	for _, ask := range []func(sale, user string) call{
+		func(s, u string) call { return join(s, u, "") },
+		shownEntry, leave,
+	} {
 		r.expect(ask("drop-1", ""), 401, "unauthenticated")
 		r.expect(ask("drop-1", "ann{}"), 400, "invalid-request")
 		r.expect(ask("drop-2", "ann"), 404, "unknown-sale")
@@ -90,7 +94,8 @@ func giveWaitlist(t *testing.T, c *contract) {
 	}
 	r.expect(join("drop-1", "bob", `{"quantity":2}`).with("Idempotency-Key", "k"), 422, "idempotency-key-reused")
 	r.expect(join("drop-1", "bob", `{"quantity":2}`), 409, "already-waiting")
-	if got := decode[waitlistEntry](t, r.expect(join("drop-1", "cy", ""), 202, "")); got.Position != 2 || got.Status != "waiting" {
+	if got := decode[waitlistEntry](t, r.expect(join("drop-1", "cy", ""), 202, "")); got.Position != 2 ||
+		got.Status != "waiting" {
 		t.Errorf("cy: got %+v", got)
 	}
 	r.expect(join("drop-1", "dan", ""), 409, "waitlist-full")
@@ -106,13 +111,16 @@ func giveWaitlist(t *testing.T, c *contract) {
 	r.expect(cancel(path, "ann"), 200, "")
 	r.release()
 	ordered := r.expect(shownEntry("drop-1", "bob"), 200, "")
-	if got := decode[waitlistEntry](t, ordered); got.Status != "ordered" || got.OrderID != bob.OrderID || got.Position != 0 {
+	if got := decode[waitlistEntry](t, ordered); got.Status != "ordered" || got.OrderID != bob.OrderID ||
+		got.Position != 0 {
 		t.Errorf("bob's turn: got %+v", got)
 	}
-	if got := r.expect(get(ordered.header.Get("Location"), "bob"), 200, ""); decode[orderView](t, got).OrderID != bob.OrderID {
+	if got := r.expect(get(ordered.header.Get("Location"), "bob"), 200, ""); decode[orderView](t,
+		got).OrderID != bob.OrderID {
 		t.Errorf("bob's order: got %s", got.body)
 	}
-	if got := r.expect(leave("drop-1", "bob"), 409, "already-ordered"); got.header.Get("Location") != ordered.header.Get("Location") {
+	if got := r.expect(leave("drop-1", "bob"), 409,
+		"already-ordered"); got.header.Get("Location") != ordered.header.Get("Location") {
 		t.Errorf("bob leaves too late: got %v", got.header)
 	}
 	// The same Idempotency-Key names the order that came of it.

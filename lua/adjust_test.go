@@ -97,9 +97,13 @@ func TestAdjustRefusesBadArguments(t *testing.T) {
 			}
 		}
 		for _, args := range [][]any{
-			{}, {6, 1, 2, 3, "active", 2, 0, saleID}, {6, 1, 2, 3, "active", 2, 0, saleID, 9, 7},
-			{"x", 1, 2, 3, "active", 2, 0, saleID, 9}, {6, 1, 2, 3, "active", "x", 0, saleID, 9},
-			{6, 1, 2, 3, "active", 2, 0, saleID, "x"}, {6, "x", 2, 3, "active", 2, 0, saleID, 9},
+			{},
+			{6, 1, 2, 3, "active", 2, 0, saleID},
+			{6, 1, 2, 3, "active", 2, 0, saleID, 9, 7},
+			{"x", 1, 2, 3, "active", 2, 0, saleID, 9},
+			{6, 1, 2, 3, "active", "x", 0, saleID, 9},
+			{6, 1, 2, 3, "active", 2, 0, saleID, "x"},
+			{6, "x", 2, 3, "active", 2, 0, saleID, 9},
 		} {
 			f.badCall("adjust.lua", []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}, args...)
 		}

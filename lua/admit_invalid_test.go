@@ -17,7 +17,8 @@ func TestAdmitWithAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	f.mustAdmit(request(1, "ann"))
 	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders} {
 		f.spoilt(key, func() error {
-			_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
+			_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+				[]lua.AdmitRequest{request(2, "bob"), request(3, "cy")})
 			return err
 		})
 	}
@@ -47,8 +48,14 @@ func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
 		{"no closing", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "closes_ms", "soon") }},
 		{"no limit", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "max_quantity", "") }},
 		{"a state of its own", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "state", "Active") }},
-		{"a slot of six fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(9)+" 1 2 3 4 -") }},
-		{"a slot of eight fields", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(9)+" 1 2 3 4 - - -") }},
+		{
+			"a slot of six fields", "BADSLOT",
+			func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(9)+" 1 2 3 4 -") },
+		},
+		{
+			"a slot of eight fields", "BADSLOT",
+			func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(9)+" 1 2 3 4 - - -") },
+		},
 		{"an empty slot", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", "") }},
 	}
 	for _, c := range cases {
@@ -57,7 +64,8 @@ func TestAdmitRefusesWhatNoScriptWrites(t *testing.T) {
 			f.load(f.openSale(5))
 			c.spoil(f)
 			f.unchanged("admit", func() {
-				_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
+				_, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+					[]lua.AdmitRequest{request(1, "ann"), request(2, "cy")})
 				if !redis.HasErrorPrefix(err, c.prefix) {
 					t.Errorf("got error %v, want %s", err, c.prefix)
 				}
@@ -77,7 +85,10 @@ func TestAdmitScriptRefusesBadArguments(t *testing.T) {
 		return append(args, good[2:]...)
 	}
 	for _, args := range [][]any{
-		{}, {saleID}, good[:2], good[:8], append(with(2, orderID(1)), "one more"), with(5, "0"), with(5, "-1"), with(5, "1.5"), with(5, "x"), with(5, ""),
+		{},
+		{saleID},
+		good[:2], good[:8], append(with(2, orderID(1)), "one more"), with(5, "0"), with(5, "-1"), with(5,
+			"1.5"), with(5, "x"), with(5, ""),
 		with(1, "0"), with(1, "-1"), with(1, ""), with(1, "no limit"),
 	} {
 		f.unchanged("admit", func() {
@@ -106,7 +117,8 @@ func TestAdmitRefusesBadRequestsUnsent(t *testing.T) {
 		for name, change := range changes {
 			bad := request(2, "bob")
 			change(&bad)
-			if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
+			if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+				[]lua.AdmitRequest{request(1, "ann"), bad}); err == nil || !strings.Contains(err.Error(), "request 1") {
 				t.Errorf("%s: got error %v, want one that names request 1", name, err)
 			}
 		}
@@ -140,7 +152,8 @@ func TestAFullServerAdmitsNothingAndStillSettlesAndReleases(t *testing.T) {
 			t.Errorf("admit: got error %v, want OOM", err)
 		}
 	})
-	acked, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "token", []lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1)}})
+	acked, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "token",
+		[]lua.SettleItem{{EntryID: entry, LockKey: f.lockKey(1)}})
 	if err != nil || acked != 1 {
 		t.Errorf("settle: got %d, %v, want 1", acked, err)
 	}

@@ -16,7 +16,10 @@ func TestAdmitTakesStockFillsSlotsAndAppendsEvents(t *testing.T) {
 	f := newFixture(t)
 	sale := f.load(f.openSale(10))
 	plain := lua.AdmitRequest{OrderID: orderID(1), Number: 71, UserID: "ann", Quantity: 3}
-	keyed := lua.AdmitRequest{OrderID: orderID(2), Number: 72, UserID: "bob ünï {x}", Quantity: 1, KeyHash: "k", PayloadHash: "p"}
+	keyed := lua.AdmitRequest{
+		OrderID: orderID(2), Number: 72, UserID: "bob ünï {x}", Quantity: 1, KeyHash: "k",
+		PayloadHash: "p",
+	}
 	traced := lua.AdmitRequest{OrderID: orderID(3), Number: 73, UserID: "cy", Quantity: 2, TraceParent: "00-ab-cd-01"}
 	same(t, "state before", f.state(), state{
 		Sale: saleHash(sale, 0, 0), Buyers: map[string]string{}, Others: map[string]string{},
@@ -68,7 +71,8 @@ func TestAdmitWritesEventsThatDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if event.OrderID != r.OrderID || event.Number != math.MaxInt64 || event.UserID != "ann" || event.Quantity != 1 ||
-		event.SaleID != saleID || event.Sequence != 1 || event.AcceptedAt.UnixMilli() != reply.NowMS || event.TraceParent != r.TraceParent {
+		event.SaleID != saleID || event.Sequence != 1 || event.AcceptedAt.UnixMilli() != reply.NowMS ||
+		event.TraceParent != r.TraceParent {
 		t.Errorf("got %+v", event)
 	}
 }
@@ -83,12 +87,24 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 		want lua.AdmitCode
 	}{
 		{"own order id", nil, func(r *lua.AdmitRequest) { *r = request(1, "ann") }, lua.AdmitAccepted},
-		{"own order id, without its key", nil, func(r *lua.AdmitRequest) { *r = request(1, "ann"); r.KeyHash = "" }, lua.AdmitAccepted},
+		{
+			"own order id, without its key", nil, func(r *lua.AdmitRequest) { *r = request(1, "ann"); r.KeyHash = "" },
+			lua.AdmitAccepted,
+		},
 		{"same key and payload", nil, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash = "ann", "key1" }, lua.AdmitReplayed},
-		{"same key, other payload", nil, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash, r.PayloadHash = "ann", "key1", "payload2" }, lua.AdmitKeyReused},
+		{"same key, other payload", nil, func(r *lua.AdmitRequest) {
+			r.UserID, r.KeyHash, r.PayloadHash = "ann", "key1",
+				"payload2"
+		}, lua.AdmitKeyReused},
 		{"other key", nil, func(r *lua.AdmitRequest) { r.UserID = "ann" }, lua.AdmitAlreadyOrdered},
-		{"no key", nil, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash, r.PayloadHash = "ann", "", "" }, lua.AdmitAlreadyOrdered},
-		{"a key that begins like it", nil, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash = "ann", "key" }, lua.AdmitAlreadyOrdered},
+		{
+			"no key", nil, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash, r.PayloadHash = "ann", "", "" },
+			lua.AdmitAlreadyOrdered,
+		},
+		{
+			"a key that begins like it", nil, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash = "ann", "key" },
+			lua.AdmitAlreadyOrdered,
+		},
 		{"more than is left", nil, func(r *lua.AdmitRequest) { r.Quantity = 3 }, lua.AdmitSoldOut},
 		{"nothing left", []any{"stock", 0}, nil, lua.AdmitSoldOut},
 		{"before the window", []any{"opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)}, nil, lua.AdmitNotOpen},
@@ -98,14 +114,42 @@ func TestAdmitAnswersEveryCodeAndRefusalsChangeNothing(t *testing.T) {
 		{"over the limit", nil, func(r *lua.AdmitRequest) { r.Quantity = 4 }, lua.AdmitOverLimit},
 
 		// Which of two reasons is returned.
-		{"slot before closed", []any{"state", "closed"}, func(r *lua.AdmitRequest) { r.UserID = "ann" }, lua.AdmitAlreadyOrdered},
-		{"slot before the limit", nil, func(r *lua.AdmitRequest) { r.UserID, r.Quantity = "ann", 4 }, lua.AdmitAlreadyOrdered},
-		{"replay after the window", []any{"closes_ms", past}, func(r *lua.AdmitRequest) { r.UserID, r.KeyHash = "ann", "key1" }, lua.AdmitReplayed},
-		{"own order id when sold out", []any{"stock", 0}, func(r *lua.AdmitRequest) { *r = request(1, "ann") }, lua.AdmitAccepted},
-		{"closed before the window", []any{"state", "closed", "opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)}, nil, lua.AdmitClosed},
+		{
+			"slot before closed",
+			[]any{"state", "closed"},
+			func(r *lua.AdmitRequest) { r.UserID = "ann" },
+			lua.AdmitAlreadyOrdered,
+		},
+		{
+			"slot before the limit", nil, func(r *lua.AdmitRequest) { r.UserID, r.Quantity = "ann", 4 },
+			lua.AdmitAlreadyOrdered,
+		},
+		{"replay after the window", []any{"closes_ms", past}, func(r *lua.AdmitRequest) {
+			r.UserID, r.KeyHash = "ann",
+				"key1"
+		}, lua.AdmitReplayed},
+		{
+			"own order id when sold out",
+			[]any{"stock", 0},
+			func(r *lua.AdmitRequest) { *r = request(1, "ann") },
+			lua.AdmitAccepted,
+		},
+		{
+			"closed before the window",
+			[]any{"state", "closed", "opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)},
+			nil, lua.AdmitClosed,
+		},
 		{"window end before paused", []any{"state", "paused", "closes_ms", past}, nil, lua.AdmitClosed},
-		{"paused before not open", []any{"state", "paused", "opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)}, nil, lua.AdmitPaused},
-		{"not open before the limit", []any{"opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)}, func(r *lua.AdmitRequest) { r.Quantity = 4 }, lua.AdmitNotOpen},
+		{
+			"paused before not open",
+			[]any{"state", "paused", "opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)},
+			nil, lua.AdmitPaused,
+		},
+		{
+			"not open before the limit",
+			[]any{"opens_ms", future, "closes_ms", fmt.Sprint(int64(1)<<48 + 1)},
+			func(r *lua.AdmitRequest) { r.Quantity = 4 }, lua.AdmitNotOpen,
+		},
 		{"limit before sold out", []any{"stock", 0}, func(r *lua.AdmitRequest) { r.Quantity = 4 }, lua.AdmitOverLimit},
 	}
 	for _, c := range cases {
@@ -144,11 +188,13 @@ func TestAdmitStopsAtAFullBacklog(t *testing.T) {
 	f.maxEvents = 3
 	reply := f.mustAdmit(request(1, "ann"), replay, large, request(5, "dan"), request(6, "eve"), request(7, "fay"), many)
 	same(t, "codes", codes(reply), []lua.AdmitCode{
-		lua.AdmitAccepted, lua.AdmitReplayed, lua.AdmitOverLimit, lua.AdmitAccepted, lua.AdmitAccepted, lua.AdmitBacklogFull, lua.AdmitSoldOut,
+		lua.AdmitAccepted, lua.AdmitReplayed, lua.AdmitOverLimit, lua.AdmitAccepted, lua.AdmitAccepted, lua.AdmitBacklogFull,
+		lua.AdmitSoldOut,
 	})
 	for _, f.maxEvents = range []int64{3, 2, 1} { // fewer than there are: the limit was lowered
 		f.unchanged("admit with a full backlog", func() {
-			same(t, "codes", codes(f.mustAdmit(request(7, "fay"), replay)), []lua.AdmitCode{lua.AdmitBacklogFull, lua.AdmitReplayed})
+			same(t, "codes", codes(f.mustAdmit(request(7, "fay"), replay)),
+				[]lua.AdmitCode{lua.AdmitBacklogFull, lua.AdmitReplayed})
 		})
 	}
 	f.maxEvents = 3
@@ -208,7 +254,10 @@ func TestAdmitBatchDecidesLikeCallsInARow(t *testing.T) {
 		buyers[r.UserID] = slotText(slotOf(r, reply.NowMS, int64(i+1)))
 	}
 	sale.Stock = 0
-	same(t, "state", f.state(), state{Sale: saleHash(sale, 4, 0), Buyers: buyers, Events: events, Others: map[string]string{}})
+	same(t, "state", f.state(), state{
+		Sale: saleHash(sale, 4, 0), Buyers: buyers, Events: events,
+		Others: map[string]string{},
+	})
 }
 
 // A client that lost the reply sends the same batch again, and a full one at that.
@@ -255,7 +304,8 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 	source := f.source("admit.lua")
 	pipe := f.rdb.Pipeline()
 	for range 100 {
-		pipe.Eval(f.ctx, source, []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders, f.saleKeys.Trusted}, saleID, "new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
+		pipe.Eval(f.ctx, source, []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders, f.saleKeys.Trusted}, saleID,
+			"new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
 	}
 	replies, err := pipe.Exec(f.ctx)
 	if err != nil {
@@ -284,7 +334,8 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 func TestAdmitKeepsLargeIntegersExact(t *testing.T) {
 	f := newFixture(t)
 	sale := f.load(lua.SaleFields{
-		Stock: 1 << 31, Total: 1 << 31, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: math.MaxInt32, State: "active", Version: 1<<53 - 1,
+		Stock: 1 << 31, Total: 1 << 31, OpensMS: 1, ClosesMS: 1 << 48, MaxQuantity: math.MaxInt32, State: "active",
+		Version: 1<<53 - 1,
 	})
 	f.do("HSET", f.saleKeys.Sale, "accepted", int64(1<<53-3))
 	one := lua.AdmitRequest{OrderID: orderID(1), Number: math.MaxInt64, UserID: "ann", Quantity: 1}
@@ -326,7 +377,10 @@ func TestAdmitRefusesWhatItCannotCount(t *testing.T) {
 	f.do("HSET", f.saleKeys.Sale, "accepted", int64(1<<53-1))
 	batch := make([]lua.AdmitRequest, 3)
 	for i := range batch {
-		batch[i] = lua.AdmitRequest{OrderID: orderID(i + 1), Number: int64(i + 1), UserID: fmt.Sprint("buyer-", i), Quantity: 1}
+		batch[i] = lua.AdmitRequest{
+			OrderID: orderID(i + 1), Number: int64(i + 1), UserID: fmt.Sprint("buyer-", i),
+			Quantity: 1,
+		}
 	}
 	for range 2 {
 		got := f.mustAdmit(batch...)

@@ -12,7 +12,8 @@ func TestClaimTakesOverAndReportsTheLost(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(4) // pending at w1
 	claim := func(minIdle time.Duration, ids ...string) (got []string, lost []string) {
-		claimed, lost, err := lua.Claim(f.ctx, f.rdb, lua.Consumer{Stream: f.saleKeys.Orders, Group: group, Name: "w2"}, minIdle, ids)
+		claimed, lost, err := lua.Claim(f.ctx, f.rdb, lua.Consumer{Stream: f.saleKeys.Orders, Group: group, Name: "w2"},
+			minIdle, ids)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -40,7 +41,8 @@ func TestClaimTakesOverAndReportsTheLost(t *testing.T) {
 func TestClaimOfAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.spoilt(f.saleKeys.Orders, func() error {
-		_, _, err := lua.Claim(f.ctx, f.rdb, lua.Consumer{Stream: f.saleKeys.Orders, Group: group, Name: "w2"}, 0, []string{"1-1"})
+		_, _, err := lua.Claim(f.ctx, f.rdb, lua.Consumer{Stream: f.saleKeys.Orders, Group: group, Name: "w2"}, 0,
+			[]string{"1-1"})
 		return err
 	})
 }

@@ -79,8 +79,10 @@ func verifyKeys(k pipeline.Keys) lua.VerifyKeys {
 }
 
 func saleKeysOf(k pipeline.Keys) lua.SaleKeys {
-	return lua.SaleKeys{Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
-		Trusted: k.Trusted(partition), Waitlist: k.Waitlist(partition, saleID), Waiting: k.Waiting(partition, saleID)}
+	return lua.SaleKeys{
+		Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
+		Trusted: k.Trusted(partition), Waitlist: k.Waitlist(partition, saleID), Waiting: k.Waiting(partition, saleID),
+	}
 }
 
 // do sends a plain command: what a test sets up or spoils by hand.
@@ -230,7 +232,8 @@ func (f *fixture) keys() []string {
 	var keys []string
 	scan := f.rdb.Scan(f.ctx, 0, f.layout.Prefix+":*", 1000).Iterator()
 	for scan.Next(f.ctx) {
-		if scan.Val() != f.saleKeys.Trusted && scan.Val() != f.verify().Installation { // it is the same all the time, or the test is about it
+		// it is the same all the time, or the test is about it
+		if scan.Val() != f.saleKeys.Trusted && scan.Val() != f.verify().Installation {
 			keys = append(keys, scan.Val())
 		}
 	}

@@ -60,14 +60,18 @@ func scriptCalls(s *scripter) map[string]func(n int) error {
 func addSynchronizers(calls map[string]func(n int) error, s *scripter) {
 	ctx := context.Background()
 	who, keys := lock.Caller{Owner: "owner", Hold: "hold", Channel: "channel"}, lock.Keys{Lock: "lock", Queue: "queue"}
-	shares, share := lock.ShareKeys{Shares: "shares", Queue: "queue", Fence: "fence"}, lock.Share{Kind: lock.Writer, Amount: 1}
+	shares, share := lock.ShareKeys{Shares: "shares", Queue: "queue", Fence: "fence"}, lock.Share{
+		Kind:   lock.Writer,
+		Amount: 1,
+	}
 	calls["lock/acquire.lua"] = func(int) error {
 		_, err := lock.Acquire(ctx, s, keys, who, time.Second, true)
 		return err
 	}
 	calls["lock/release.lua"] = func(int) error { _, err := lock.Release(ctx, s, keys, who); return err }
 	calls["lock/renew.lua"] = func(n int) error {
-		_, err := lock.Renew(ctx, s, slices.Repeat([]lock.Renewal{{Key: "key", Owner: "owner", Hold: "hold", TTL: time.Second}}, n))
+		_, err := lock.Renew(ctx, s,
+			slices.Repeat([]lock.Renewal{{Key: "key", Owner: "owner", Hold: "hold", TTL: time.Second}}, n))
 		return err
 	}
 	calls["lock/share.lua"] = func(int) error {

@@ -10,11 +10,15 @@ import (
 func TestLoadWritesAnAbsentSaleWhole(t *testing.T) {
 	f := newFixture(t)
 	sale := lua.SaleFields{
-		Stock: 1<<31 - 1, Total: 1 << 31, OpensMS: 1<<48 - 1, ClosesMS: 1 << 48, MaxQuantity: 1000, State: "paused", Version: 1 << 53,
+		Stock: 1<<31 - 1, Total: 1 << 31, OpensMS: 1<<48 - 1, ClosesMS: 1 << 48, MaxQuantity: 1000, State: "paused",
+		Version: 1 << 53,
 	}
 	same(t, "keys before", len(f.keys()), 0)
 	f.load(sale)
-	same(t, "state after", f.state(), state{Sale: saleHash(sale, 0, 0), Buyers: map[string]string{}, Others: map[string]string{}})
+	same(t, "state after", f.state(), state{
+		Sale: saleHash(sale, 0, 0), Buyers: map[string]string{},
+		Others: map[string]string{},
+	})
 }
 
 func TestLoadLeavesAPresentSaleAlone(t *testing.T) {
@@ -25,7 +29,8 @@ func TestLoadLeavesAPresentSaleAlone(t *testing.T) {
 	newer.Version, newer.Total, newer.Stock = 9, 50, 50
 	for _, again := range []lua.SaleFields{sale, newer} {
 		f.unchanged("load", func() {
-			if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale, f.saleKeys.Trusted, again); err != nil || got != lua.LoadPresent {
+			if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale, f.saleKeys.Trusted, again); err != nil ||
+				got != lua.LoadPresent {
 				t.Errorf("got %q, %v, want present", got, err)
 			}
 		})

@@ -190,7 +190,8 @@ func (m *machine) drawSale(t *rapid.T) lua.SaleFields {
 	s := lua.SaleFields{
 		Total: rapid.Int64Range(0, 12).Draw(t, "total"), MaxQuantity: rapid.IntRange(1, 4).Draw(t, "limit"),
 		State: states.Draw(t, "state"), OpensMS: now - 60_000, ClosesMS: now + 60_000,
-		Waitlist: rapid.Int64Range(0, 4).Draw(t, "waitlist"), Version: m.version + rapid.Int64Range(-2, 2).Draw(t, "version step"),
+		Waitlist: rapid.Int64Range(0, 4).Draw(t, "waitlist"), Version: m.version + rapid.Int64Range(-2, 2).Draw(t,
+			"version step"),
 	}
 	s.Stock, s.Version = s.Total, max(s.Version, 1)
 	m.version = max(m.version, s.Version)

@@ -108,7 +108,10 @@ func TestReleaseRefusesWhatNoScriptWrites(t *testing.T) {
 		{"no stock", "BADSALE", func(f *fixture) { f.do("HDEL", f.saleKeys.Sale, "stock") }},
 		{"no counter", "BADSALE", func(f *fixture) { f.do("HSET", f.saleKeys.Sale, "released", "x") }},
 		{"a slot of one field", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(2)) }},
-		{"a slot without a quantity", "BADSLOT", func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(2)+" x 2 3 4 - -") }},
+		{
+			"a slot without a quantity", "BADSLOT",
+			func(f *fixture) { f.do("HSET", f.saleKeys.Buyers, "cy", orderID(2)+" x 2 3 4 - -") },
+		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +136,14 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 	f.load(f.openSale(5))
 	f.mustAdmit(request(1, "ann"))
 	f.unchanged("release", func() {
-		for _, args := range [][]any{{}, {saleID}, {saleID, 0}, {saleID, "x"}, {saleID, 9, "ann"}, {saleID, 9, "ann", orderID(1), "bob"}} {
+		for _, args := range [][]any{
+			{},
+			{saleID},
+			{saleID, 0},
+			{saleID, "x"},
+			{saleID, 9, "ann"},
+			{saleID, 9, "ann", orderID(1), "bob"},
+		} {
 			f.badCall("release.lua", []string{f.saleKeys.Sale, f.saleKeys.Buyers, "c", "d", "e", "f"}, args...)
 		}
 		good := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}

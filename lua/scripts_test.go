@@ -75,7 +75,8 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 	same(t, "admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
 	entry := f.read("w1", 1)[0]
 	forget()
-	if got, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "", []lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
+	if got, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "",
+		[]lua.SettleItem{{EntryID: entry}}); err != nil || got != 1 {
 		t.Errorf("settle: got %d, %v", got, err)
 	}
 	forget()
@@ -83,7 +84,8 @@ func TestEveryCallSurvivesForgottenScripts(t *testing.T) {
 		t.Errorf("release: got %v, %v", got, err)
 	}
 	forget()
-	if got, err := lua.Reap(f.ctx, f.rdb, f.saleKeys.Orders, f.layout.Worker(partition, "w1"), group, "w1"); err != nil || got != lua.ReapRemoved {
+	if got, err := lua.Reap(f.ctx, f.rdb, f.saleKeys.Orders, f.layout.Worker(partition, "w1"), group, "w1"); err != nil ||
+		got != lua.ReapRemoved {
 		t.Errorf("reap: got %q, %v", got, err)
 	}
 	forget()
@@ -98,9 +100,15 @@ func TestUnknownRepliesAreErrors(t *testing.T) {
 	}
 	slot := orderID(1) + " 1 2 3 4 - -"
 	for _, reply := range []any{
-		nil, "", "OK", "unheard-of", int64(7), []any{}, []any{"unheard-of"}, []any{int64(1)}, []any{nil},
-		header("unheard-of", ""), header("accepted", ""), header("accepted", "x"), header("accepted", nil), header("accepted", int64(1)),
-		header(int64(1), slot), header("sold-out", slot), header("replayed", slot+" x"), header("accepted"), header("accepted", slot, "accepted", slot),
+		nil, "", "OK", "unheard-of", int64(7),
+		[]any{},
+		[]any{"unheard-of"},
+		[]any{int64(1)},
+		[]any{nil},
+		header("unheard-of", ""), header("accepted", ""), header("accepted", "x"), header("accepted", nil), header("accepted",
+			int64(1)),
+		header(int64(1), slot), header("sold-out", slot), header("replayed",
+			slot+" x"), header("accepted"), header("accepted", slot, "accepted", slot),
 		[]any{"1", "2", "3", "4", "5", "accepted", slot},
 	} {
 		s := &scripter{reply: reply}
@@ -123,7 +131,8 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 	keys := lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Orders: "d", Waitlist: "e", Waiting: "f"}
 	return map[string]func(int) error{
 		"join.lua": func(int) error {
-			_, err := lua.Join(ctx, s, lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Waitlist: "d", Waiting: "e"}, request(1, "ann"))
+			_, err := lua.Join(ctx, s, lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Waitlist: "d", Waiting: "e"},
+				request(1, "ann"))
 			return err
 		},
 		"leave.lua": func(int) error {
@@ -155,7 +164,8 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			return err
 		},
 		"claim.lua": func(n int) error {
-			_, _, err := lua.Claim(ctx, s, lua.Consumer{Stream: "stream", Group: group, Name: "w1"}, time.Second, slices.Repeat([]string{"1-1"}, n))
+			_, _, err := lua.Claim(ctx, s, lua.Consumer{Stream: "stream", Group: group, Name: "w1"}, time.Second,
+				slices.Repeat([]string{"1-1"}, n))
 			return err
 		},
 		"load.lua": func(int) error { _, err := lua.Load(ctx, s, "a", "b", sale); return err },
@@ -164,8 +174,10 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			return err
 		},
 		"install.lua": func(int) error {
-			_, err := lua.Install(ctx, s, lua.InstallKeys{Trusted: "a", Sale: "b", Buyers: "c", Staged: "d",
-				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h"}, "token",
+			_, err := lua.Install(ctx, s, lua.InstallKeys{
+				Trusted: "a", Sale: "b", Buyers: "c", Staged: "d",
+				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h",
+			}, "token",
 				lua.InstallState{Fields: sale, Staged: lua.Staged{Slots: 1}})
 			return err
 		},

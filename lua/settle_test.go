@@ -144,7 +144,8 @@ func TestSettleWithAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	ids := f.delivered(1)
 	f.do("SET", f.lockKey(1), "token")
 	f.spoilt(f.saleKeys.Orders, func() error {
-		_, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "token", []lua.SettleItem{{EntryID: ids[0], LockKey: f.lockKey(1)}})
+		_, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "token",
+			[]lua.SettleItem{{EntryID: ids[0], LockKey: f.lockKey(1)}})
 		return err
 	})
 }
@@ -155,8 +156,18 @@ func TestSettleScriptRefusesBadArguments(t *testing.T) {
 	f.do("SET", f.lockKey(1), "token")
 	keys := []string{f.saleKeys.Orders, f.lockKey(1)}
 	for _, args := range [][]any{
-		{}, {group}, {group, "token"}, {group, "token", ""}, {group, "token", ids[0], "x"}, {group, "token", ids[0], "1"}, {group, "token", ids[0], "1-1 "},
-		{group, "token", ids[0], "token"}, {group, "token", "-1", ids[0]},
+		{},
+		{group},
+		{group, "token"},
+		{group, "token", ""},
+		{group, "token", ids[0], "x"},
+		{
+			group, "token", ids[0],
+			"1",
+		},
+		{group, "token", ids[0], "1-1 "},
+		{group, "token", ids[0], "token"},
+		{group, "token", "-1", ids[0]},
 	} {
 		f.unchanged("settle", func() {
 			f.badCall("settle.lua", keys, args...)
@@ -169,9 +180,14 @@ func TestSettleRefusesBadItemsUnsent(t *testing.T) {
 	ids := f.delivered(1)
 	f.unchanged("settle", func() {
 		for _, items := range [][]lua.SettleItem{
-			nil, make([]lua.SettleItem, lua.MaxSettleBatch+1), {{EntryID: ids[0]}, {}}, {{EntryID: ids[0]}, {EntryID: "1"}},
-			{{EntryID: ids[0]}, {EntryID: "1-"}}, {{EntryID: ids[0]}, {EntryID: "*"}}, {{EntryID: ids[0]}, {EntryID: "1-1-1"}},
-			{{EntryID: ids[0]}, {EntryID: "18446744073709551616-0"}}, {{EntryID: ids[0], LockKey: f.lockKey(1)}},
+			nil, make([]lua.SettleItem, lua.MaxSettleBatch+1),
+			{{EntryID: ids[0]}, {}},
+			{{EntryID: ids[0]}, {EntryID: "1"}},
+			{{EntryID: ids[0]}, {EntryID: "1-"}},
+			{{EntryID: ids[0]}, {EntryID: "*"}},
+			{{EntryID: ids[0]}, {EntryID: "1-1-1"}},
+			{{EntryID: ids[0]}, {EntryID: "18446744073709551616-0"}},
+			{{EntryID: ids[0], LockKey: f.lockKey(1)}},
 		} {
 			if _, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "", items); err == nil {
 				t.Errorf("%d items: got no error", len(items))

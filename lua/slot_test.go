@@ -34,7 +34,8 @@ func TestParseSlotRefusesEverythingElse(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", " ", "a", "a 1 2 3 4 -", "a 1 2 3 4 - - ", "a 1 2 3 4 - - -", " 1 2 3 4 - -", "a  1 2 3 4 - -", "a 1 2 3 4 -  -",
-		"a 0 2 3 4 - -", "a -1 2 3 4 - -", "a 1.5 2 3 4 - -", "a 1 9223372036854775808 3 4 - -", "a 1 2 1e+15 4 - -", "a 1 2 3 x - -",
+		"a 0 2 3 4 - -", "a -1 2 3 4 - -", "a 1.5 2 3 4 - -", "a 1 9223372036854775808 3 4 - -", "a 1 2 1e+15 4 - -",
+		"a 1 2 3 x - -",
 		"a\t1 2 3 4 - -",
 	} {
 		if got, err := lua.ParseSlot(text); err == nil {

@@ -99,7 +99,8 @@ func (f *fixture) refusedEverywhere(what string, resubmitToo bool) {
 		if _, err := release(f, "ann", orderID(1)); !errors.Is(err, lua.ErrUntrusted) {
 			f.Fatalf("%s: release: got %v", what, err)
 		}
-		if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale+"-other", f.saleKeys.Trusted, f.openSale(1)); err != nil || got != lua.LoadUntrusted {
+		if got, err := lua.Load(f.ctx, f.rdb, f.saleKeys.Sale+"-other", f.saleKeys.Trusted, f.openSale(1)); err != nil ||
+			got != lua.LoadUntrusted {
 			f.Fatalf("%s: load: got %q, %v", what, got, err)
 		}
 	})
@@ -143,16 +144,21 @@ func TestResubmittedAcceptsNeedUnitsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, "codes", codes(reply), []lua.AdmitCode{lua.AdmitAccepted, lua.AdmitAccepted, lua.AdmitSoldOut, lua.AdmitAlreadyOrdered})
+		same(t, "codes", codes(reply), []lua.AdmitCode{
+			lua.AdmitAccepted, lua.AdmitAccepted, lua.AdmitSoldOut,
+			lua.AdmitAlreadyOrdered,
+		})
 	}
 	same(t, "events", len(f.state().Events), 2)
 }
 
 func (f *fixture) installKeys() lua.InstallKeys {
 	return lua.InstallKeys{
-		Trusted: f.saleKeys.Trusted, Sale: f.saleKeys.Sale, Buyers: f.saleKeys.Buyers, Staged: f.layout.Staged(partition, saleID, "one"),
+		Trusted: f.saleKeys.Trusted, Sale: f.saleKeys.Sale, Buyers: f.saleKeys.Buyers, Staged: f.layout.Staged(partition,
+			saleID, "one"),
 		Waitlist: f.saleKeys.Waitlist, Waiting: f.saleKeys.Waiting,
-		StagedWaitlist: f.layout.StagedWaitlist(partition, saleID, "one"), StagedWaiting: f.layout.StagedWaiting(partition, saleID, "one"),
+		StagedWaitlist: f.layout.StagedWaitlist(partition, saleID, "one"), StagedWaiting: f.layout.StagedWaiting(partition,
+			saleID, "one"),
 	}
 }
 
@@ -166,7 +172,8 @@ func TestInstallReplacesASaleWhole(t *testing.T) {
 	slot := slotText(slotOf(request(3, "cy"), 77, 9))
 	install := func(slots int, want lua.InstallCode) {
 		t.Helper()
-		if got, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.InstallState{Fields: fields, Counters: counters, Staged: lua.Staged{Slots: slots}}); err != nil || got != want {
+		if got, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one",
+			lua.InstallState{Fields: fields, Counters: counters, Staged: lua.Staged{Slots: slots}}); err != nil || got != want {
 			t.Fatalf("install: got %q, %v, want %q", got, err, want)
 		}
 	}
@@ -204,7 +211,8 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 		f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "jump", "one", "ours")
 		bad := f.openSale(1)
 		bad.State = "open"
-		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.InstallState{Fields: bad, Counters: lua.Counters{}, Staged: lua.Staged{}}); err == nil {
+		if _, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one",
+			lua.InstallState{Fields: bad, Counters: lua.Counters{}, Staged: lua.Staged{}}); err == nil {
 			t.Error("an unknown state is accepted")
 		}
 		f.badCall("install.lua", []string{"a", "b", "c", "d"}, "one")

@@ -43,7 +43,8 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 				ticket[r.OrderID] = reply.Entry.Ticket
 				mu.Unlock()
 				if random.IntN(4) == 0 {
-					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: user, OrderID: r.OrderID})
+					code, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+						lua.ReleaseItem{UserID: user, OrderID: r.OrderID})
 					if err != nil {
 						t.Errorf("leave: %v", err)
 					}
@@ -54,7 +55,8 @@ func TestWaitlistIsFairUnderLoad(t *testing.T) {
 				if random.IntN(2) == 0 {
 					f.endSome(random)
 				}
-				if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.AdmitRequest{request(50_000+n, fmt.Sprint("new-", n))}); err != nil {
+				if _, err := lua.Admit(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+					[]lua.AdmitRequest{request(50_000+n, fmt.Sprint("new-", n))}); err != nil {
 					t.Errorf("admit: %v", err)
 				}
 			}

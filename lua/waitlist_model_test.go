@@ -102,7 +102,8 @@ func (m *model) handOver(nowMS, maxEvents int64) []string {
 		m.sale.Stock -= int64(p.Quantity)
 		m.accepted++
 		r := lua.AdmitRequest{
-			OrderID: p.OrderID, Number: p.Number, UserID: user, Quantity: p.Quantity, KeyHash: p.KeyHash, PayloadHash: p.PayloadHash,
+			OrderID: p.OrderID, Number: p.Number, UserID: user, Quantity: p.Quantity, KeyHash: p.KeyHash,
+			PayloadHash: p.PayloadHash,
 		}
 		slot := slotOf(r, nowMS, m.accepted)
 		m.slots[user] = slot
@@ -180,7 +181,8 @@ func (m *machine) stepJoin(t *rapid.T) {
 			if _, waits := m.model.waiting[r.UserID]; !waits && (at < before || at > after) {
 				t.Fatalf("joined at %d, between %d and %d", at, before, after)
 			}
-		case before < m.model.sale.OpensMS && got.Code != lua.JoinNotOpen, before < m.model.sale.ClosesMS && got.Code == lua.JoinClosed:
+		case before < m.model.sale.OpensMS && got.Code != lua.JoinNotOpen, before < m.model.sale.ClosesMS &&
+			got.Code == lua.JoinClosed:
 			at = after
 		}
 		same(t, "join", got, m.model.join(at, r))
@@ -199,7 +201,8 @@ func (m *machine) stepLeave(t *rapid.T) {
 		var ticket int64
 		var err error
 		handed := m.around(func() (handed lua.HandedOver) {
-			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents, lua.ReleaseItem{UserID: user, OrderID: order})
+			code, ticket, handed, err = lua.Leave(m.ctx, m.rdb, m.saleKeys, saleID, m.maxEvents,
+				lua.ReleaseItem{UserID: user, OrderID: order})
 			return handed
 		})
 		if !m.model.loaded {

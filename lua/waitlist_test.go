@@ -33,7 +33,8 @@ func (f *fixture) joins(n int, user string, quantity int, position int64) lua.Wa
 
 func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 	f.Helper()
-	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: user, OrderID: orderID(n)})
+	code, _, handed, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+		lua.ReleaseItem{UserID: user, OrderID: orderID(n)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func (f *fixture) leave(user string, n int) (lua.LeaveCode, lua.HandedOver) {
 // giveBack releases a buyer's order and returns what was handed over.
 func (f *fixture) giveBack(user string, n int) lua.HandedOver {
 	f.Helper()
-	released, handed, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty, []lua.ReleaseItem{{UserID: user, OrderID: orderID(n)}})
+	released, handed, err := lua.Release(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+		[]lua.ReleaseItem{{UserID: user, OrderID: orderID(n)}})
 	if err != nil || !released[0] {
 		f.Fatalf("release of %s: got %v, %v", user, released, err)
 	}
@@ -172,7 +174,8 @@ func TestJoinCodes(t *testing.T) {
 	same(t, "no sale", f.join(pair).Code, lua.JoinNotLoaded)
 	f.do("DEL", f.saleKeys.Trusted)
 	same(t, "not verified", f.join(pair).Code, lua.JoinUntrusted)
-	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(4)}); !errors.Is(err, lua.ErrUntrusted) {
+	if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+		lua.ReleaseItem{UserID: "ann", OrderID: orderID(4)}); !errors.Is(err, lua.ErrUntrusted) {
 		t.Errorf("leave: got %v", err)
 	}
 	if _, err := lua.HandOver(f.ctx, f.rdb, f.saleKeys, saleID, plenty); !errors.Is(err, lua.ErrUntrusted) {
@@ -265,7 +268,10 @@ func TestAnInvalidEntryIsDropped(t *testing.T) {
 	if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(20, "ann")); !redis.HasErrorPrefix(err, "BADENTRY") {
 		t.Errorf("join of ann: got %v", err)
 	}
-	same(t, "handed over", f.giveBack("first-1", 1), lua.HandedOver{Orders: []string{orderID(14)}, Dropped: []string{"ann", "bob", "cy"}})
+	same(t, "handed over", f.giveBack("first-1", 1), lua.HandedOver{
+		Orders:  []string{orderID(14)},
+		Dropped: []string{"ann", "bob", "cy"},
+	})
 	same(t, "waiting", f.state().Sale["waiting"], "0")
 	same(t, "entries", len(f.hash(f.saleKeys.Waiting)), 0)
 }
@@ -293,7 +299,10 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 	sale := f.soldOut(1)
 	f.joins(11, "ann", 1, 1)
 	keys := f.installKeys()
-	entry := lua.WaitlistEntry{OrderID: orderID(21), Quantity: 2, Number: 5, JoinedMS: 77, Ticket: 8, KeyHash: "k", PayloadHash: "p"}
+	entry := lua.WaitlistEntry{
+		OrderID: orderID(21), Quantity: 2, Number: 5, JoinedMS: 77, Ticket: 8, KeyHash: "k",
+		PayloadHash: "p",
+	}
 	f.do("ZADD", keys.StagedWaitlist, 8, "bob")
 	f.do("HSET", keys.StagedWaiting, "bob", entry.String())
 	f.do("PEXPIRE", keys.StagedWaitlist, 60_000)
@@ -301,7 +310,10 @@ func TestInstallReplacesTheWaitlist(t *testing.T) {
 	f.step(lua.BeginVerify, "one", lua.Verifying)
 	sale.Stock = 1
 	install := func(entries int) lua.InstallCode {
-		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.InstallState{Fields: sale, Counters: lua.Counters{Accepted: 1, Tickets: 9}, Staged: lua.Staged{Entries: entries}})
+		got, err := lua.Install(f.ctx, f.rdb, keys, "one", lua.InstallState{
+			Fields:   sale,
+			Counters: lua.Counters{Accepted: 1, Tickets: 9}, Staged: lua.Staged{Entries: entries},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +347,8 @@ func TestWaitlistKeysOfAnotherTypeChangeNothing(t *testing.T) {
 	for _, key := range []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Waiting} {
 		f.spoilt(key, func() error { _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); return err })
 		f.spoilt(key, func() error {
-			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(11)})
+			_, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+				lua.ReleaseItem{UserID: "ann", OrderID: orderID(11)})
 			return err
 		})
 		f.spoilt(key, func() error {
@@ -351,16 +364,31 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 	f.joins(11, "ann", 1, 1)
 	five, six := []string{f.saleKeys.Sale, "b", "c", "d", "e"}, []string{f.saleKeys.Sale, "b", "c", "d", "e", "f"}
 	f.unchanged("bad arguments", func() {
-		for _, args := range [][]any{{}, {orderID(1), 1, "ann", 1, "-"}, {orderID(1), 1, "ann", 0, "-", "-"}, {orderID(1), 1, "ann", "x", "-", "-"}, {orderID(1), 1, "ann", "1.5", "-", "-"}} {
+		for _, args := range [][]any{
+			{},
+			{orderID(1), 1, "ann", 1, "-"},
+			{orderID(1), 1, "ann", 0, "-", "-"},
+			{orderID(1), 1, "ann", "x", "-", "-"},
+			{orderID(1), 1, "ann", "1.5", "-", "-"},
+		} {
 			f.badCall("join.lua", five, args...)
 		}
-		for _, args := range [][]any{{}, {saleID, 1, "ann"}, {saleID, 0, "ann", orderID(1)}, {saleID, "x", "ann", orderID(1)}} {
+		for _, args := range [][]any{
+			{},
+			{saleID, 1, "ann"},
+			{saleID, 0, "ann", orderID(1)},
+			{saleID, "x", "ann", orderID(1)},
+		} {
 			f.badCall("leave.lua", six, args...)
 		}
-		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, lua.AdmitRequest{OrderID: "a b", Number: 1, UserID: "u", Quantity: 1}); err == nil {
+		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, lua.AdmitRequest{
+			OrderID: "a b", Number: 1, UserID: "u",
+			Quantity: 1,
+		}); err == nil {
 			t.Error("an order id with a space is accepted")
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "", OrderID: orderID(1)}); err == nil {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+			lua.ReleaseItem{UserID: "", OrderID: orderID(1)}); err == nil {
 			t.Error("no user is accepted")
 		}
 	})
@@ -369,7 +397,8 @@ func TestJoinAndLeaveRefuseBadArguments(t *testing.T) {
 		if _, err := lua.Join(f.ctx, f.rdb, f.saleKeys, request(12, "bob")); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("join: got %v", err)
 		}
-		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.ReleaseItem{UserID: "ann", OrderID: orderID(11)}); !redis.HasErrorPrefix(err, "BADSALE") {
+		if _, _, _, err := lua.Leave(f.ctx, f.rdb, f.saleKeys, saleID, plenty,
+			lua.ReleaseItem{UserID: "ann", OrderID: orderID(11)}); !redis.HasErrorPrefix(err, "BADSALE") {
 			t.Errorf("leave: got %v", err)
 		}
 	})

@@ -23,17 +23,23 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_webhook_deliveries_total",
-			Help: "Deliveries of events by endpoint and result."}, []string{"endpoint", "result"}),
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_webhook_delivery_duration_seconds",
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_webhook_deliveries_total",
+			Help: "Deliveries of events by endpoint and result.",
+		}, []string{"endpoint", "result"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "sluice_webhook_delivery_duration_seconds",
 			Help:    "From the look-up of the name to the end of the answer.",
-			Buckets: prometheus.ExponentialBuckets(0.002, 2, 13)}), // 2 ms … 8 s
+			Buckets: prometheus.ExponentialBuckets(0.002, 2, 13),
+		}), // 2 ms … 8 s
 		// Vectors, also where there is no label: they appear only in the processes that set them.
 		backlog:  gauge("sluice_webhook_backlog", "Events that an endpoint has not passed yet, wanted or not.", "endpoint"),
 		failing:  gauge("sluice_webhook_failing_attempts", "Failures in a row of an endpoint's next delivery.", "endpoint"),
 		disabled: gauge("sluice_webhook_endpoints_disabled", "Endpoints that get nothing until an operator enables them."),
-		missed: prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_webhook_events_missed_total",
-			Help: "Events dropped after a week that an endpoint had not got."}),
+		missed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_webhook_events_missed_total",
+			Help: "Events dropped after a week that an endpoint had not got.",
+		}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.deliveries, m.took, m.backlog, m.failing, m.disabled, m.missed)

@@ -72,7 +72,8 @@ func run(ctx context.Context, orders int) (err error) {
 	}
 	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", orders,
 		round(time.Since(began)), runtime.NumCPU(), runtime.Version())
-	if err := s.measure(ctx, "after FLUSHALL", func(ctx context.Context) error { return s.rdb.FlushAll(ctx).Err() }); err != nil {
+	if err := s.measure(ctx, "after FLUSHALL",
+		func(ctx context.Context) error { return s.rdb.FlushAll(ctx).Err() }); err != nil {
 		return err
 	}
 	if err := s.check(ctx, orders); err != nil {
@@ -120,7 +121,8 @@ func (s *stage) open(ctx context.Context, orders int) (err error) {
 }
 
 func (s *stage) verifier() *recovery.Verifier {
-	return recovery.NewVerifier(process.NewParts(s.rdb, s.store, partitions, process.NewLogger(os.Stderr, config.Config{})).VerifierConfig())
+	return recovery.NewVerifier(process.NewParts(s.rdb, s.store, partitions,
+		process.NewLogger(os.Stderr, config.Config{})).VerifierConfig())
 }
 
 // fill copies the orders into Postgres, as workers would have persisted them, with the sale's counter and its
@@ -219,7 +221,8 @@ func (s *stage) check(ctx context.Context, orders int) error {
 	if err != nil {
 		return err
 	}
-	if !report.Clean() || !report.Exact || report.Live != int64(orders) || report.Stock != 1000 || report.Buyers != int64(orders) {
+	if !report.Clean() || !report.Exact || report.Live != int64(orders) || report.Stock != 1000 ||
+		report.Buyers != int64(orders) {
 		return fmt.Errorf("the audit found %+v", report)
 	}
 	fmt.Fprintf(os.Stdout, "%-22s clean and exact, in %s; peak memory: this process %s\n", "audit:",

@@ -48,11 +48,12 @@ const (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// TestManyClientsAreTold: one api process, the program that ships, with many clients that each follow an order. All of them
-// are told when workers store the orders, and again when the orders expire; Redis sees as many connections as without them.
+// TestManyClientsAreTold: one api process, the program that ships, with many clients that each follow an order. All of
+// them are told when workers store the orders, and again when the orders expire; Redis sees as many connections as
+// without them.
 //
-// With PUSH_CLIENTS=10000 it is the measurement of docs/benchmarks.md: how long after the commit they were told, and what
-// they cost in memory. On a machine that others use too such times are noise, so nothing here fails by one.
+// With PUSH_CLIENTS=10000 it is the measurement of docs/benchmarks.md: how long after the commit they were told, and
+// what they cost in memory. On a machine that others use too such times are noise, so nothing here fails by one.
 func TestManyClientsAreTold(t *testing.T) {
 	clients := pushClients
 	if text := os.Getenv("PUSH_CLIENTS"); text != "" {
@@ -152,7 +153,8 @@ func (s *site) logged() string {
 // accept has so many buyers order, and returns their orders' ids.
 func (s *site) accept(t *testing.T, buyers int) []string {
 	t.Helper()
-	admission := admission.New(s.rdb, pipeline.DefaultKeys, admission.Options{QueueLimit: buyers, RequestTimeout: time.Minute},
+	admission := admission.New(s.rdb, pipeline.DefaultKeys,
+		admission.Options{QueueLimit: buyers, RequestTimeout: time.Minute},
 		nil, quiet)
 	orders := make([]string, buyers)
 	var all sync.WaitGroup
@@ -214,7 +216,9 @@ type noted struct {
 	note func(orderID string, at time.Time)
 }
 
-func (n noted) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (n noted) PersistOrders(
+	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	outcomes, err := n.Store.PersistOrders(ctx, g, events)
 	now := time.Now()
 	for i := range outcomes {
@@ -282,8 +286,8 @@ func (s *site) stop(t *testing.T, c *crowd) {
 	t.Logf("stopped within %d ms", time.Since(began).Milliseconds())
 }
 
-// crowd is clients that each follow an order over a connection of their own. They read only what they must, so that they
-// leave the machine to the api.
+// crowd is clients that each follow an order over a connection of their own. They read only what they must, so that
+// they leave the machine to the api.
 type crowd struct {
 	orders []string
 	open   atomic.Int64
@@ -333,13 +337,15 @@ func newCrowd(t *testing.T, s *site, orders []string) *crowd {
 
 // connect opens a client's stream and reads its first event. A server that is too busy is asked again, as clients do.
 func (c *crowd) connect(t *testing.T, s *site, i int) *bufio.Reader {
-	for until := time.Now().Add(pushLimit); time.Now().Before(until) && t.Context().Err() == nil; time.Sleep(100 * time.Millisecond) {
+	for until := time.Now().Add(pushLimit); time.Now().Before(until) &&
+		t.Context().Err() == nil; time.Sleep(100 * time.Millisecond) {
 		conn, err := net.DialTimeout("tcp", s.address, pushLimit)
 		if err != nil {
 			continue
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second)) // a connection that can't, can't be read either
-		_, _ = fmt.Fprintf(conn, "GET /v1/sales/%s/orders/%s/events HTTP/1.1\r\nHost: sluice\r\nX-User-Id: %s\r\n\r\n", s.sale.ID, c.orders[i], buyer(i))
+		_, _ = fmt.Fprintf(conn, "GET /v1/sales/%s/orders/%s/events HTTP/1.1\r\nHost: sluice\r\nX-User-Id: %s\r\n\r\n",
+			s.sale.ID, c.orders[i], buyer(i))
 		lines := bufio.NewReaderSize(conn, 512)
 		for {
 			line, err := lines.ReadSlice('\n')
@@ -394,7 +400,9 @@ func (c *crowd) follow(t *testing.T, i int, lines *bufio.Reader) {
 }
 
 // change lets something change all orders and tells how long after its commit each client was told.
-func (c *crowd) change(t *testing.T, what string, version int, change func(context.Context, *testing.T, func(string, time.Time))) {
+func (c *crowd) change(
+	t *testing.T, what string, version int, change func(context.Context, *testing.T, func(string, time.Time)),
+) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -408,7 +416,8 @@ func (c *crowd) change(t *testing.T, what string, version int, change func(conte
 			}
 		})
 	})
-	testkit.Eventually(t, pushLimit, "every client to be told", func() bool { return c.seen[version].Load() == int64(len(c.orders)) })
+	testkit.Eventually(t, pushLimit, "every client to be told",
+		func() bool { return c.seen[version].Load() == int64(len(c.orders)) })
 	stop()
 	running.Wait()
 	delays := make([]time.Duration, len(c.orders))
@@ -417,7 +426,8 @@ func (c *crowd) change(t *testing.T, what string, version int, change func(conte
 		delays[i] = max(0, c.told[version][i].Sub(c.commit[version][i]))
 	}
 	slices.Sort(delays)
-	first, last := slices.MinFunc(c.commit[version], time.Time.Compare), slices.MaxFunc(c.commit[version], time.Time.Compare)
+	first, last := slices.MinFunc(c.commit[version], time.Time.Compare), slices.MaxFunc(c.commit[version],
+		time.Time.Compare)
 	t.Logf("%s: %d commits' orders within %d ms; told after the commit: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms", what, len(delays),
 		last.Sub(first).Milliseconds(), rank(delays, 0.5), rank(delays, 0.9), rank(delays, 0.99), rank(delays, 1))
 }

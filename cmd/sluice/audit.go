@@ -84,9 +84,11 @@ func printAudits(w io.Writer, views []view.Audit, indent string) error {
 		sayf(w, indent+"No sales, nothing to audit.")
 		return nil
 	}
-	t := table.New("SALE", ">TOTAL", ">STOCK", ">LIVE", ">IN FLIGHT", ">RELEASING", ">DRIFT", ">ORDERS", ">BUYERS", ">STRAY", ">LOST", "RESULT")
+	t := table.New("SALE", ">TOTAL", ">STOCK", ">LIVE", ">IN FLIGHT", ">RELEASING", ">DRIFT", ">ORDERS", ">BUYERS",
+		">STRAY", ">LOST", "RESULT")
 	for _, v := range views {
-		t.Row(v.SaleID, v.Total, v.Stock, v.Live, v.InFlight, v.Unapplied, v.Drift, v.Orders, v.Buyers, v.StrayBuyers, v.LostBuyers, auditResult(&v))
+		t.Row(v.SaleID, v.Total, v.Stock, v.Live, v.InFlight, v.Unapplied, v.Drift, v.Orders, v.Buyers, v.StrayBuyers,
+			v.LostBuyers, auditResult(&v))
 	}
 	if err := t.Write(w, indent); err != nil {
 		return err

@@ -51,7 +51,10 @@ func (s *stores) repairs(a *app, only string, apply bool) ([]view.Repair, error)
 func repairOne(ctx context.Context, repairer *recovery.Repairer, sale *pipeline.Sale, apply bool) (view.Repair, error) {
 	report, err := repairer.Repair(ctx, sale.ID, actor(), apply)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded {
-		return view.Repair{Found: view.LostSale(sale, sentence(err)+": see sluice rebuild"), Rebuilt: []pipeline.RebuildReport{}}, nil
+		return view.Repair{
+			Found:   view.LostSale(sale, sentence(err)+": see sluice rebuild"),
+			Rebuilt: []pipeline.RebuildReport{},
+		}, nil
 	}
 	if err != nil {
 		return view.Repair{}, err
@@ -80,7 +83,8 @@ func (c *auditCmd) printRepairs(a *app, views []view.Repair) error {
 		return err
 	}
 	if kept > 0 {
-		sayf(a.out, "%s accepts of which only their buyers' slots were left become the orders that were promised.", table.Number(kept))
+		sayf(a.out, "%s accepts of which only their buyers' slots were left become the orders that were promised.",
+			table.Number(kept))
 	}
 	if !c.Apply {
 		sayf(a.out, "Nothing was changed. --apply does it.")

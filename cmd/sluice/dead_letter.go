@@ -43,7 +43,8 @@ func (c *letterList) Run(a *app) error {
 		t := table.New("ID", "SINCE", "REASON", "SALE", "ORDER", "STATE", "ERROR")
 		for i, v := range views {
 			last = v.ID
-			t.Row(v.ID, shortTime(letters[i].CreatedAt), v.Reason, v.SaleID, v.OrderID, cmp.Or(string(letters[i].Resolution), "waits"), v.Error)
+			t.Row(v.ID, shortTime(letters[i].CreatedAt), v.Reason, v.SaleID, v.OrderID,
+				cmp.Or(string(letters[i].Resolution), "waits"), v.Error)
 		}
 		err = printList(a, views, t, "No dead letters.")
 		a.sayMore(len(views), c.Limit, last)

@@ -43,20 +43,23 @@ func TestDeadLetters(t *testing.T) {
 	list := func(args ...string) string {
 		t.Helper()
 		var ids []string
-		for _, v := range decoded[[]view.Letter](t, sluice(t, at, append([]string{"dead-letter", "ls", "--json"}, args...)...).mustFine(t)) {
+		for _, v := range decoded[[]view.Letter](t, sluice(t, at,
+			append([]string{"dead-letter", "ls", "--json"}, args...)...).mustFine(t)) {
 			ids = append(ids, v.ID)
 		}
 		return strings.Join(ids, " ")
 	}
 	both := first + " " + second
 	for args, want := range map[string]string{
-		"": both, "--sale drop-1": first, "--reason refused": "", "--limit 1": first, "--all": both, "--after " + first: second,
+		"": both, "--sale drop-1": first, "--reason refused": "", "--limit 1": first, "--all": both,
+		"--after " + first: second,
 	} {
 		if got := list(strings.Fields(args)...); got != want {
 			t.Errorf("ls %s: got %q, want %q", args, got, want)
 		}
 	}
-	if out := sluice(t, at, "dead-letter", "ls", "--limit", "1").mustFine(t); !strings.Contains(out, "undecodable") || !strings.Contains(out, "--after "+first) {
+	if out := sluice(t, at, "dead-letter", "ls", "--limit", "1").mustFine(t); !strings.Contains(out, "undecodable") ||
+		!strings.Contains(out, "--after "+first) {
 		t.Errorf("ls: got %q", out)
 	}
 	for id, says := range map[string][]string{
@@ -75,19 +78,24 @@ func TestDeadLetters(t *testing.T) {
 	}
 
 	sluice(t, at, "dead-letter", "replay", first).mustRefuse(t, 2, "field q")
-	sluice(t, at, "dead-letter", "replay", first, "--set", "q=2").mustRefuse(t, 2, "can't be replayed now", "allows in one order")
+	sluice(t, at, "dead-letter", "replay", first, "--set", "q=2").mustRefuse(t, 2, "can't be replayed now",
+		"allows in one order")
 	sluice(t, at, "dead-letter", "replay", "99").mustRefuse(t, 2, "no dead letter 99", "sluice dead-letter ls")
-	if out := sluice(t, at, "dead-letter", "replay", first, "--set", "q=1").mustFine(t); !strings.Contains(out, "is replayed as order") {
+	if out := sluice(t, at, "dead-letter", "replay", first, "--set", "q=1").mustFine(t); !strings.Contains(out,
+		"is replayed as order") {
 		t.Errorf("replay: got %q", out)
 	}
 	replayed := decoded[view.Letter](t, sluice(t, at, "dead-letter", "show", first, "--json").mustFine(t))
-	if replayed.Resolution == nil || *replayed.Resolution != "replayed" || replayed.ReplayOrderID == nil || replayed.ResolvedAt == nil {
+	if replayed.Resolution == nil || *replayed.Resolution != "replayed" || replayed.ReplayOrderID == nil ||
+		replayed.ResolvedAt == nil {
 		t.Fatalf("got %+v, want it replayed", replayed)
 	}
-	if out := sluice(t, at, "order", "show", "drop-1", *replayed.ReplayOrderID).mustFine(t); !strings.Contains(out, "alice") {
+	if out := sluice(t, at, "order", "show", "drop-1", *replayed.ReplayOrderID).mustFine(t); !strings.Contains(out,
+		"alice") {
 		t.Errorf("order show: got %q, want the order of alice", out)
 	}
-	discarded := decoded[view.Letter](t, sluice(t, at, "dead-letter", "discard", second, "--note", "not ours", "--json").mustFine(t))
+	discarded := decoded[view.Letter](t, sluice(t, at, "dead-letter", "discard", second, "--note", "not ours",
+		"--json").mustFine(t))
 	if discarded.Resolution == nil || *discarded.Resolution != "discarded" || discarded.Note != "not ours" {
 		t.Errorf("got %+v, want it discarded", discarded)
 	}
@@ -112,7 +120,8 @@ func TestReplayIntoALostSale(t *testing.T) {
 	must(t, testkit.Client(t, setting(at, "REDIS_URL")).FlushAll(t.Context()).Err())
 	sluice(t, at, "dead-letter", "replay", id).mustRefuse(t, 1, "Redis is being verified")
 	for range 2 {
-		if got := sluice(t, at, "rebuild", "--sale", "drop-1").mustFine(t); !strings.Contains(got, "absent") || !strings.Contains(got, "Nothing was changed") {
+		if got := sluice(t, at, "rebuild", "--sale", "drop-1").mustFine(t); !strings.Contains(got, "absent") ||
+			!strings.Contains(got, "Nothing was changed") {
 			t.Errorf("a dry run: got %q", got)
 		}
 	}

@@ -91,7 +91,8 @@ func printDemoTables(w io.Writer, r *demo.Result) error {
 	if err := answers.Write(w, "   "); err != nil {
 		return err
 	}
-	sayf(w, "\n   How the orders ended (%s units for sale, %s left over in the end):", table.Number(int64(r.Stock)), table.Number(int64(r.Left)))
+	sayf(w, "\n   How the orders ended (%s units for sale, %s left over in the end):", table.Number(int64(r.Stock)),
+		table.Number(int64(r.Left)))
 	if err := endsTable(r).Write(w, "   "); err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func printDemoTables(w io.Writer, r *demo.Result) error {
 	if err := moneyTable(r).Write(w, "   "); err != nil {
 		return err
 	}
-	sayf(w, "\n   How fast, at %s requests per second on this machine (orders of the dead worker aside):", table.Number(int64(r.PerSecond)))
+	sayf(w, "\n   How fast, at %s requests per second on this machine (orders of the dead worker aside):",
+		table.Number(int64(r.PerSecond)))
 	if err := speed.Write(w, "   "); err != nil {
 		return err
 	}
@@ -118,8 +120,9 @@ func endsTable(r *demo.Result) *table.Table {
 	if r.Ends.Awaiting > 0 {
 		ends.Row("unpaid", r.Ends.Awaiting, "still waiting for payment")
 	}
-	ends.Row("handed over", r.Ends.HandedOver, fmt.Sprintf("of all these, to buyers on the waitlist: %s joined, %s left again",
-		table.Number(int64(r.Waiters)), table.Number(int64(r.Leavers))))
+	ends.Row("handed over", r.Ends.HandedOver,
+		fmt.Sprintf("of all these, to buyers on the waitlist: %s joined, %s left again",
+			table.Number(int64(r.Waiters)), table.Number(int64(r.Leavers))))
 	return ends
 }
 

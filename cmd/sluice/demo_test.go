@@ -15,7 +15,8 @@ func TestTwoDemosAtOnce(t *testing.T) {
 	t.Parallel()
 	demos := make([]*private, 2)
 	for i := range demos {
-		demos[i] = startPrivate(t, "demo", "--json", "--requests", "2000", "--stock", "100", "--seed", strconv.Itoa(i+1), "--pay-within", "25s")
+		demos[i] = startPrivate(t, "demo", "--json", "--requests", "2000", "--stock", "100", "--seed", strconv.Itoa(i+1),
+			"--pay-within", "25s")
 	}
 	for i, p := range demos {
 		if code := p.wait(); code != 0 {
@@ -34,7 +35,8 @@ func TestTwoDemosAtOnce(t *testing.T) {
 func TestDemoThatIsInterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := startPrivate(t, "demo", "--requests", "4000", "--stock", "200")
-	testkit.Eventually(t, 3*time.Minute, "the rush to begin", func() bool { return strings.Contains(p.out.String(), "The rush") })
+	testkit.Eventually(t, 3*time.Minute, "the rush to begin",
+		func() bool { return strings.Contains(p.out.String(), "The rush") })
 	p.signal(t, syscall.SIGINT)
 	if code := p.wait(); code != 1 {
 		t.Errorf("got exit code %d, want 1", code)

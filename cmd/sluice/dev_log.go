@@ -69,7 +69,8 @@ func (l *devLog) line(who string, colour int, at time.Time, level, text string) 
 	if level != "" {
 		level += " "
 	}
-	l.print(fmt.Sprintf("%s %s %s%s\n", l.paint(colour, fmt.Sprintf("%-9s", who)), l.paint(colourGrey, at.Format("15:04:05.000")), level, text))
+	l.print(fmt.Sprintf("%s %s %s%s\n", l.paint(colour, fmt.Sprintf("%-9s", who)),
+		l.paint(colourGrey, at.Format("15:04:05.000")), level, text))
 }
 
 func (l *devLog) print(text string) {

@@ -19,7 +19,8 @@ var sandboxDir = regexp.MustCompile(`/tmp/sluice-[0-9]+`)
 func startDev(t *testing.T, args ...string) (p *private, api, dir string) {
 	t.Helper()
 	p = startPrivate(t, append([]string{"dev", "--http-addr", "127.0.0.1:0"}, args...)...)
-	testkit.Eventually(t, 3*time.Minute, "dev to run", func() bool { return strings.Contains(p.out.String(), "Sluice is running") })
+	testkit.Eventually(t, 3*time.Minute, "dev to run",
+		func() bool { return strings.Contains(p.out.String(), "Sluice is running") })
 	api = regexp.MustCompile(`API (http://[0-9.:]+)`).FindStringSubmatch(p.out.String())[1]
 	return p, api, sandboxDir.FindString(p.out.String())
 }
@@ -37,7 +38,10 @@ func TestDevServesAndStopsOnInterrupt(t *testing.T) {
 	}
 	p.mustLeaveNothing(t, dir)
 	out := p.out.String()
-	for _, text := range []string{"curl -i -X POST " + api, "worker-1", "worker-2", "worker left", "nothing is left behind"} {
+	for _, text := range []string{
+		"curl -i -X POST " + api, "worker-1", "worker-2", "worker left",
+		"nothing is left behind",
+	} {
 		if !strings.Contains(out, text) {
 			t.Errorf("dev did not say %q", text)
 		}
@@ -70,7 +74,8 @@ func order(t *testing.T, api, user string, want int) {
 // request asks for the unit, every time with the same key.
 func request(t *testing.T, api, user string) (status int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/v1/sales/"+devSale+"/orders", strings.NewReader(`{"quantity":1}`))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/v1/sales/"+devSale+"/orders",
+		strings.NewReader(`{"quantity":1}`))
 	must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-User-Id", user)

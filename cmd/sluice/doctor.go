@@ -105,9 +105,12 @@ func mark(ok bool) string {
 func (d *doctor) settings(err error) {
 	const check = "settings"
 	if err != nil {
-		d.note(false, check, "no program starts with them", "correct "+strings.TrimPrefix(sentence(err), "these settings are wrong: "))
+		d.note(false, check, "no program starts with them", "correct "+strings.TrimPrefix(sentence(err),
+			"these settings are wrong: "))
 		return
 	}
-	w := d.cfg.Worker.WithDefaults() // the deadline ladder, which keeps a slow worker from being overtaken in a transaction
-	d.note(true, check, fmt.Sprintf("batch deadline %s < lock %s < claim idle %s", w.BatchDeadline, w.LockTTL, w.ClaimMinIdle), "")
+	// the deadline ladder, which keeps a slow worker from being overtaken in a transaction
+	w := d.cfg.Worker.WithDefaults()
+	d.note(true, check, fmt.Sprintf("batch deadline %s < lock %s < claim idle %s", w.BatchDeadline, w.LockTTL,
+		w.ClaimMinIdle), "")
 }

@@ -42,7 +42,8 @@ func (d *doctor) postgresVersion(ctx context.Context, pg *postgres, to server) {
 	var version string
 	var number int
 	var replica bool
-	_, err := pg.one(ctx, `select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()`,
+	_, err := pg.one(ctx,
+		`select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()`,
 		&version, &number, &replica)
 	switch {
 	case err != nil:
@@ -59,7 +60,8 @@ func (d *doctor) postgresVersion(ctx context.Context, pg *postgres, to server) {
 func (d *doctor) postgresDurability(ctx context.Context, pg *postgres) {
 	const check = "Postgres durability"
 	var fsync, fullPages, commit string
-	_, err := pg.one(ctx, `select current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`,
+	_, err := pg.one(ctx,
+		`select current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`,
 		&fsync, &fullPages, &commit)
 	if err != nil {
 		d.failed(check, err, "look at the log of Postgres")

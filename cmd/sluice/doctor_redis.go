@@ -61,7 +61,8 @@ func (d *doctor) policy(f redisstore.Features) {
 }
 
 func (d *doctor) durability(f redisstore.Features) {
-	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + cmp.Or(f.AppendFsync, "unknown (CONFIG is forbidden)") +
+	found := "appendonly " + onOff(f.AppendOnly) + ", appendfsync " + cmp.Or(f.AppendFsync,
+		"unknown (CONFIG is forbidden)") +
 		": accepts are safe in " + durabilityText(f.Durability())
 	if f.Durability() != pipeline.DurabilityFsync && f.WaitsForDisk() {
 		found += ", and on disk when WAITAOF confirms it, batch by batch"
@@ -95,9 +96,11 @@ func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
 	got, err := probeScript.Run(ctx, rdb, []string{key}).Text()
 	switch {
 	case err != nil:
-		d.failed(check, err, "use Redis 7.0 or later (or Valkey), and allow the user of REDIS_URL to run scripts and stream commands")
+		d.failed(check, err,
+			"use Redis 7.0 or later (or Valkey), and allow the user of REDIS_URL to run scripts and stream commands")
 	case got != "ok":
-		d.note(false, check, got, "use Redis 7.0 or later, or Valkey: older ones can't report that another client deleted an order event")
+		d.note(false, check, got,
+			"use Redis 7.0 or later, or Valkey: older ones can't report that another client deleted an order event")
 	default:
 		d.note(true, check, "scripts, streams, groups, claims", "")
 	}

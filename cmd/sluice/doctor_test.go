@@ -35,16 +35,39 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		ill      []string // the checks that must fail, and no others
 		says     []string
 	}{
-		{"eviction and durability", []string{"REDIS_URL=" + evicting.URL(), "DATABASE_URL=" + database},
-			[]string{"Redis eviction", "Redis durability"}, []string{"noeviction", "appendfsync always"}},
-		{"schema", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + empty},
-			[]string{"schema"}, []string{"sluice migrate"}},
-		{"ladder", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + database, "LOCK_TTL=3s", "CLAIM_MIN_IDLE=2s"},
-			[]string{"settings"}, []string{"BATCH_DEADLINE (5s) must be shorter than LOCK_TTL (3s)", "CLAIM_MIN_IDLE"}},
-		{"no Redis", []string{"REDIS_URL=redis://:hunter2@127.0.0.1:1", "DATABASE_URL=" + database, "START_TIMEOUT=5s"},
-			[]string{"Redis"}, []string{"start Redis"}},
-		{"no Postgres", []string{"REDIS_URL=" + well.URL(), "DATABASE_URL=postgres://x:hunter2@127.0.0.1:1/x", "START_TIMEOUT=5s"},
-			[]string{"Postgres"}, []string{"start Postgres"}},
+		{
+			"eviction and durability",
+			[]string{"REDIS_URL=" + evicting.URL(), "DATABASE_URL=" + database},
+			[]string{"Redis eviction", "Redis durability"},
+			[]string{"noeviction", "appendfsync always"},
+		},
+		{
+			"schema",
+			[]string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + empty},
+			[]string{"schema"},
+			[]string{"sluice migrate"},
+		},
+		{
+			"ladder",
+			[]string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + database, "LOCK_TTL=3s", "CLAIM_MIN_IDLE=2s"},
+			[]string{"settings"},
+			[]string{"BATCH_DEADLINE (5s) must be shorter than LOCK_TTL (3s)", "CLAIM_MIN_IDLE"},
+		},
+		{
+			"no Redis",
+			[]string{"REDIS_URL=redis://:hunter2@127.0.0.1:1", "DATABASE_URL=" + database, "START_TIMEOUT=5s"},
+			[]string{"Redis"},
+			[]string{"start Redis"},
+		},
+		{
+			"no Postgres",
+			[]string{
+				"REDIS_URL=" + well.URL(), "DATABASE_URL=postgres://x:hunter2@127.0.0.1:1/x",
+				"START_TIMEOUT=5s",
+			},
+			[]string{"Postgres"},
+			[]string{"start Postgres"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +113,8 @@ func TestDoctorTellsWhatIsNotVerified(t *testing.T) {
 		must(t, rdb.Set(t.Context(), pipeline.DefaultKeys.Trusted(p), value, 0).Err())
 	}
 	got := sluice(t, at, "doctor")
-	if got.code != 1 || !strings.Contains(got.out, "14 of 16") || !strings.Contains(got.out, "p03 untrusted, p05 verifying") {
+	if got.code != 1 || !strings.Contains(got.out, "14 of 16") ||
+		!strings.Contains(got.out, "p03 untrusted, p05 verifying") {
 		t.Errorf("got %+v, want both reported", got)
 	}
 }

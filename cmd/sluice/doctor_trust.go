@@ -24,7 +24,8 @@ func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 		state, known, err := trustOf(ctx, rdb, p)
 		switch {
 		case err != nil:
-			d.failed(check, unavailable(err, "Redis did not say whether it is verified"), "allow the user of REDIS_URL to run scripts and INFO")
+			d.failed(check, unavailable(err, "Redis did not say whether it is verified"),
+				"allow the user of REDIS_URL to run scripts and INFO")
 			return
 		case state == lua.Trusted:
 			trusted++
@@ -47,7 +48,9 @@ func (d *doctor) trust(ctx context.Context, rdb redis.UniversalClient) {
 }
 
 // trustOf is a partition's state, and whether one was ever recorded.
-func trustOf(ctx context.Context, rdb redis.UniversalClient, p pipeline.Partition) (state lua.Trust, known bool, err error) {
+func trustOf(
+	ctx context.Context, rdb redis.UniversalClient, p pipeline.Partition,
+) (state lua.Trust, known bool, err error) {
 	key := pipeline.DefaultKeys.Trusted(p)
 	if state, _, err = lua.ReadTrust(ctx, rdb, pipeline.DefaultKeys.Look(p)); err != nil || state != lua.Untrusted {
 		return state, true, err

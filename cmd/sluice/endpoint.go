@@ -36,7 +36,8 @@ func (c *endpointAdd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.answer(view.NewEndpointWithSecret(&e), "Endpoint %d is registered for %s. Its secret, which is not shown again:\n%s",
+		return a.answer(view.NewEndpointWithSecret(&e),
+			"Endpoint %d is registered for %s. Its secret, which is not shown again:\n%s",
 			e.ID, typesText(e.Types), e.Secret)
 	})
 }
@@ -95,9 +96,10 @@ type endpointDisable struct {
 
 // Run disables the endpoint.
 func (c *endpointDisable) Run(a *app) error {
-	return a.changeEndpoint("is disabled; events are kept for it for a week", func(desk *webhook.EndpointService) (webhook.Endpoint, error) {
-		return desk.DisableEndpoint(a.ctx, actor(), c.ID)
-	})
+	return a.changeEndpoint("is disabled; events are kept for it for a week",
+		func(desk *webhook.EndpointService) (webhook.Endpoint, error) {
+			return desk.DisableEndpoint(a.ctx, actor(), c.ID)
+		})
 }
 
 func (a *app) changeEndpoint(done string, change func(*webhook.EndpointService) (webhook.Endpoint, error)) error {

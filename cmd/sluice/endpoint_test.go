@@ -16,7 +16,11 @@ func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	var status atomic.Int64
 	status.Store(204)
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request,
+	) {
+		w.WriteHeader(int(status.Load()))
+	}))
 	t.Cleanup(receiver.Close)
 	careful := []string{"DATABASE_URL=" + testkit.Database(t)}
 	at := append(careful[:1:1], "WEBHOOK_ALLOW_PRIVATE=true")
@@ -26,7 +30,8 @@ func TestEndpoints(t *testing.T) {
 	}
 	sluice(t, careful, "endpoint", "add", "--url", receiver.URL).mustRefuse(t, 2, "WEBHOOK_ALLOW_PRIVATE=true")
 	sluice(t, careful, "endpoint", "add", "--url", "https://[::1]/x").mustRefuse(t, 2, "not a public address")
-	if out := sluice(t, at, "endpoint", "add", "--url", receiver.URL, "--types", "order.paid,sale.sold_out").mustFine(t); !strings.Contains(out, "whsec_") || !strings.Contains(out, "Endpoint 1") {
+	if out := sluice(t, at, "endpoint", "add", "--url", receiver.URL, "--types",
+		"order.paid,sale.sold_out").mustFine(t); !strings.Contains(out, "whsec_") || !strings.Contains(out, "Endpoint 1") {
 		t.Errorf("add: got %q", out)
 	}
 	sluice(t, at, "endpoint", "add", "--url", receiver.URL).mustRefuse(t, 2, "is registered")
@@ -41,7 +46,8 @@ func TestEndpoints(t *testing.T) {
 	if got := sluice(t, at, "endpoint", "test", "1"); got.code != 1 || !strings.Contains(got.out, "answered 503") {
 		t.Errorf("test: got %+v", got)
 	}
-	if got := sluice(t, careful, "endpoint", "test", "1", "--json"); got.code != 1 || decoded[view.Delivery](t, got.out).Result != "failed" {
+	if got := sluice(t, careful, "endpoint", "test", "1", "--json"); got.code != 1 ||
+		decoded[view.Delivery](t, got.out).Result != "failed" {
 		t.Errorf("test without the setting: got %+v", got)
 	}
 	if out := sluice(t, at, "endpoint", "disable", "1").mustFine(t); !strings.Contains(out, "is disabled") {
@@ -56,7 +62,8 @@ func TestEndpoints(t *testing.T) {
 	if strings.Contains(out, "whsec") {
 		t.Errorf("ls shows a secret: %s", out)
 	}
-	if got := decoded[view.Endpoint](t, sluice(t, at, "endpoint", "enable", "1", "--skip-next", "--json").mustFine(t)); got.State != "active" {
+	if got := decoded[view.Endpoint](t, sluice(t, at, "endpoint", "enable", "1", "--skip-next",
+		"--json").mustFine(t)); got.State != "active" {
 		t.Errorf("enable: got %+v", got)
 	}
 	sluice(t, at, "endpoint", "remove", "2").mustFine(t)

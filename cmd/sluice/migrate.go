@@ -15,7 +15,10 @@ type migrateCmd struct{}
 
 // Run migrates. It needs no Redis, so it does not ask for one to be set.
 func (c *migrateCmd) Run(a *app) error {
-	cfg, err := a.settings.load(map[string]string{"REDIS_URL": "redis://not-needed", "START_TIMEOUT": migrateStartTimeout.String()})
+	cfg, err := a.settings.load(map[string]string{
+		"REDIS_URL":     "redis://not-needed",
+		"START_TIMEOUT": migrateStartTimeout.String(),
+	})
 	if err != nil {
 		return err
 	}

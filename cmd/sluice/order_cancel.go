@@ -36,7 +36,8 @@ func (c *orderCancel) Run(a *app) error {
 			UserID  string   `json:"user_id"`
 			Row     *rowView `json:"row"`
 		}{order.SaleID, order.ID, order.UserID, viewRow(&order)}
-		return a.answer(cancelled, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID, order.Quantity)
+		return a.answer(cancelled, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID,
+			order.Quantity)
 	})
 }
 

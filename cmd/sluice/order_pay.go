@@ -52,7 +52,8 @@ func (a *app) printPaid(p *payments.Payment) error {
 		}
 		return pipeline.Errorf(kind, "%s; nothing was changed, and the payment is recorded as refused (%d)", p.Detail, p.ID)
 	}
-	err := a.answer(view.NewPayment(p), "Payment %s for order %s: %s.", table.Printable(p.PaymentID), p.OrderID, paidText(p))
+	err := a.answer(view.NewPayment(p), "Payment %s for order %s: %s.", table.Printable(p.PaymentID), p.OrderID,
+		paidText(p))
 	if err == nil && p.Outcome == payments.RefundDue {
 		return errFound
 	}

@@ -98,7 +98,8 @@ func (s *orderSearch) entry(ctx context.Context, p pipeline.Partition) (*pipelin
 		}
 		from = "(" + page[len(page)-1].ID
 	}
-	return nil, unavailable(errors.New("searched "+table.Number(searchLimit)+" events"), "the stream is too long to look for one order")
+	return nil, unavailable(errors.New("searched "+table.Number(searchLimit)+" events"),
+		"the stream is too long to look for one order")
 }
 
 // delivery finds the worker that has the event.

@@ -26,7 +26,8 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	id := accept(t, at, rdb, "alice")
 
 	v := showOrder(t, at, id)
-	if v.Status != "queued" || v.UserID != "alice" || v.Row != nil || v.Slot == nil || !v.Slot.HasKey || v.Entry == nil || v.Entry.Consumer != nil || v.Lock != nil {
+	if v.Status != "queued" || v.UserID != "alice" || v.Row != nil || v.Slot == nil || !v.Slot.HasKey || v.Entry == nil ||
+		v.Entry.Consumer != nil || v.Lock != nil {
 		t.Errorf("accepted: got %+v", v)
 	}
 	if views := decoded[[]streamView](t, sluice(t, at, "stream", "--json").mustFine(t)); total(views) != 1 {
@@ -43,7 +44,8 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	}
 	must(t, rdb.Set(t.Context(), pipeline.DefaultKeys.OrderLock(p, id), "token-1", time.Hour).Err())
 	v = showOrder(t, at, id)
-	if v.Entry == nil || v.Entry.Consumer == nil || *v.Entry.Consumer != "ghost\x1b[2J" || v.Entry.Deliveries != 1 || v.Lock == nil || v.Lock.Token != "token-1" {
+	if v.Entry == nil || v.Entry.Consumer == nil || *v.Entry.Consumer != "ghost\x1b[2J" || v.Entry.Deliveries != 1 ||
+		v.Lock == nil || v.Lock.Token != "token-1" {
 		t.Errorf("delivered: got %+v, entry %+v, lock %+v", v, v.Entry, v.Lock)
 	}
 	for _, args := range [][]string{{"order", "show", "drop-1", id}, {"pending"}, {"workers"}} {
@@ -56,7 +58,8 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	if len(pending) != 1 || pending[0].Pending != 1 || len(pending[0].Consumers) != 1 || pending[0].Consumers[0].Alive {
 		t.Errorf("pending: got %+v, want one order with a dead worker", pending)
 	}
-	if out := sluice(t, at, "workers").mustFine(t); !strings.Contains(out, "DEAD") || !strings.Contains(out, "start a worker") {
+	if out := sluice(t, at, "workers").mustFine(t); !strings.Contains(out, "DEAD") ||
+		!strings.Contains(out, "start a worker") {
 		t.Errorf("workers: got %q, want the dead one flagged", out)
 	}
 
@@ -67,7 +70,8 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 		v = showOrder(t, at, id)
 		return v.Row != nil && v.Entry == nil && v.Lock == nil
 	})
-	if v.Status != "awaiting_payment" || v.Row.Quantity != 1 || v.Row.PayBy == nil || v.Slot == nil || len(v.Releases) != 0 {
+	if v.Status != "awaiting_payment" || v.Row.Quantity != 1 || v.Row.PayBy == nil || v.Slot == nil ||
+		len(v.Releases) != 0 {
 		t.Errorf("persisted: got %+v, row %+v", v, v.Row)
 	}
 	if out := sluice(t, at, "pending").mustFine(t); !strings.Contains(out, "Nothing is pending") {
@@ -114,18 +118,22 @@ func TestLostEventIsFound(t *testing.T) {
 		t.Errorf("audit: got exit code %d, want 1", got.code)
 	}
 	views := decoded[[]view.Audit](t, got.out)
-	if len(views) != 1 || views[0].Clean || views[0].Drift != 1 || views[0].StrayBuyers != 1 || len(views[0].Findings) != 2 {
+	if len(views) != 1 || views[0].Clean || views[0].Drift != 1 || views[0].StrayBuyers != 1 ||
+		len(views[0].Findings) != 2 {
 		t.Errorf("audit: got %+v, want one unit and one buyer astray", views)
 	}
-	if got := sluice(t, at, "audit"); got.code != 1 || !strings.Contains(got.out, "✗") || !strings.Contains(got.out, "1 units are missing") || got.err != "" {
+	if got := sluice(t, at, "audit"); got.code != 1 || !strings.Contains(got.out, "✗") ||
+		!strings.Contains(got.out, "1 units are missing") || got.err != "" {
 		t.Errorf("audit: got %+v, want the finding in the table", got)
 	}
 	sluice(t, at, "audit", "--apply").mustRefuse(t, 2, "--repair")
-	if got := sluice(t, at, "audit", "--repair"); got.code != 1 || !strings.Contains(got.out, "drift") || !strings.Contains(got.out, "Nothing was changed") {
+	if got := sluice(t, at, "audit", "--repair"); got.code != 1 || !strings.Contains(got.out, "drift") ||
+		!strings.Contains(got.out, "Nothing was changed") {
 		t.Errorf("the plan of a repair: got %+v", got)
 	}
 	sluice(t, at, "audit", "--repair", "--sale", "nope").mustRefuse(t, 2, "nope")
-	if out := sluice(t, at, "audit", "--repair", "--apply").mustFine(t); !strings.Contains(out, "1 accepts") || !strings.Contains(out, "✓") {
+	if out := sluice(t, at, "audit", "--repair", "--apply").mustFine(t); !strings.Contains(out, "1 accepts") ||
+		!strings.Contains(out, "✓") {
 		t.Errorf("the repair: got %q, want the buyer's order kept", out)
 	}
 	if out := sluice(t, at, "audit").mustFine(t); !strings.Contains(out, "not wrong now: rebuilt in Redis 1 times") {
@@ -139,7 +147,8 @@ func TestAuditOfALostSale(t *testing.T) {
 	at := servers(t)
 	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
 	sluice(t, at, "sale", "create", "--id", "drop-2", "--stock", "10").mustFine(t)
-	must(t, testkit.Client(t, setting(at, "REDIS_URL")).Del(t.Context(), pipeline.DefaultKeys.Sale(pipeline.PlaceSale("drop-1", 16)[0], "drop-1")).Err())
+	must(t, testkit.Client(t, setting(at, "REDIS_URL")).Del(t.Context(),
+		pipeline.DefaultKeys.Sale(pipeline.PlaceSale("drop-1", 16)[0], "drop-1")).Err())
 	got := sluice(t, at, "audit")
 	if got.code != 1 || !strings.Contains(got.out, "does not hold sale drop-1") || !strings.Contains(got.out, "drop-2") {
 		t.Errorf("got %+v, want the lost sale as a finding and the other one as well", got)
@@ -157,7 +166,8 @@ func accept(t *testing.T, at []string, rdb *redis.Client, user string) string {
 	defer store.Close()
 	sale, err := store.Sale(t.Context(), "drop-1")
 	must(t, err)
-	admitter := admission.New(rdb, pipeline.DefaultKeys, admission.Options{RequestTimeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
+	admitter := admission.New(rdb, pipeline.DefaultKeys, admission.Options{RequestTimeout: time.Minute}, nil,
+		slog.New(slog.DiscardHandler))
 	got, err := admitter.Admit(t.Context(), sale, pipeline.OrderRequest{UserID: user, Quantity: 1, IdempotencyKey: "k"})
 	if err != nil || got.Result != admission.Accepted {
 		t.Fatalf("got %s, %v, want an accept", got.Result, err)

@@ -110,11 +110,13 @@ func (r *release) text() string {
 	}
 	return text + ", given back at " + view.Time(*r.AppliedAt)
 }
+
 func (v *slotView) text() string {
 	if v == nil {
 		return "none: the buyer's slot is free, or another order's"
 	}
-	return fmt.Sprintf("%s: %d units, accept number %s of the sale, at %s", v.Partition, v.Quantity, table.Number(v.Sequence), v.AcceptedAt)
+	return fmt.Sprintf("%s: %d units, accept number %s of the sale, at %s", v.Partition, v.Quantity,
+		table.Number(v.Sequence), v.AcceptedAt)
 }
 
 func (v *entryView) text() string {

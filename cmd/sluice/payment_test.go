@@ -15,11 +15,13 @@ import (
 func TestOperatorPaysAndCancels(t *testing.T) {
 	t.Parallel()
 	at := servers(t)
-	out := sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10", "--price", "1999", "--currency", "EUR").mustFine(t)
+	out := sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10", "--price", "1999", "--currency",
+		"EUR").mustFine(t)
 	if !strings.Contains(out, "1999 EUR per unit") {
 		t.Errorf("got %q, want the price", out)
 	}
-	if out := sluice(t, at, "sale", "create", "--id", "drop-2", "--stock", "10").mustFine(t); !strings.Contains(out, "recorded, and not compared") {
+	if out := sluice(t, at, "sale", "create", "--id", "drop-2", "--stock", "10").mustFine(t); !strings.Contains(out,
+		"recorded, and not compared") {
 		t.Errorf("got %q, want it to say that amounts are not compared", out)
 	}
 	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
@@ -36,7 +38,8 @@ func TestOperatorPaysAndCancels(t *testing.T) {
 	cancel(ann).mustRefuse(t, 2, "no such order", "queued")
 	stop := startWorker(t, at)
 	defer stop()
-	testkit.Eventually(t, time.Minute, "ann's payment to be decided", func() bool { return showOrder(t, at, ann).Status == "paid" })
+	testkit.Eventually(t, time.Minute, "ann's payment to be decided",
+		func() bool { return showOrder(t, at, ann).Status == "paid" })
 	testkit.Eventually(t, time.Minute, "bob's order to be stored", func() bool { return showOrder(t, at, bob).Row != nil })
 	if out := pay(ann).mustFine(t); !strings.Contains(out, "told of before") {
 		t.Errorf("again: got %q", out)
@@ -45,12 +48,14 @@ func TestOperatorPaysAndCancels(t *testing.T) {
 		t.Errorf("twice: got %+v, want exit code 1 and the reason", got)
 	}
 	cancel(ann).mustRefuse(t, 1, "is paid and can't be cancelled", "nothing was changed")
-	pay(bob, "--amount", "1998", "--currency", "EUR").mustRefuse(t, 2, "costs 1999 EUR, and 1998 EUR", "recorded as refused")
+	pay(bob, "--amount", "1998", "--currency", "EUR").mustRefuse(t, 2, "costs 1999 EUR, and 1998 EUR",
+		"recorded as refused")
 	if out := cancel(bob).mustFine(t); !strings.Contains(out, "is cancelled") {
 		t.Errorf("cancel: got %q", out)
 	}
 	cancel(bob).mustFine(t)
-	if got := pay(bob, "--amount", "1999", "--currency", "EUR"); got.code != 1 || !strings.Contains(got.out, "to be paid back") || got.err != "" {
+	if got := pay(bob, "--amount", "1999", "--currency", "EUR"); got.code != 1 ||
+		!strings.Contains(got.out, "to be paid back") || got.err != "" {
 		t.Errorf("too late: got %+v, want exit code 1 and what to do", got)
 	}
 	if v := showOrder(t, at, bob); v.Status != "refund_due" {
@@ -81,7 +86,8 @@ func TestOperatorPaysAndCancels(t *testing.T) {
 	if got := list("--outcome", "refund_due", "--order", bob); len(got) != 1 || *got[0].Amount != 1999 {
 		t.Errorf("to be paid back: got %+v", got)
 	}
-	if out := sluice(t, at, "payment", "ls", "--limit", "2").mustFine(t); !strings.Contains(out, "--after 2") || !strings.Contains(out, "manual-"+ann) {
+	if out := sluice(t, at, "payment", "ls", "--limit", "2").mustFine(t); !strings.Contains(out, "--after 2") ||
+		!strings.Contains(out, "manual-"+ann) {
 		t.Errorf("the table: got %q", out)
 	}
 	sluice(t, at, "audit").mustFine(t)

@@ -87,7 +87,9 @@ func (s *stores) pending(ctx context.Context) ([]pendingView, error) {
 	return views, nil
 }
 
-func (s *stores) viewPending(ctx context.Context, p pipeline.Partition, summary *redis.XPending, now time.Time) (pendingView, error) {
+func (s *stores) viewPending(
+	ctx context.Context, p pipeline.Partition, summary *redis.XPending, now time.Time,
+) (pendingView, error) {
 	v := pendingView{
 		Partition: p.String(), Pending: summary.Count, OldestID: summary.Lower,
 		OldestAgeMS: max(0, now.Sub(entryTime(summary.Lower)).Milliseconds()),

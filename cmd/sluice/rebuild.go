@@ -26,7 +26,8 @@ func (c *rebuildCmd) Run(a *app) error {
 		}
 		err = printList(a, reports, rebuildTable(reports), "Redis must hold no sale; there is nothing to rebuild.")
 		if !c.Apply && !a.json && len(reports) > 0 {
-			sayf(a.out, "Nothing was changed. --apply does it; running apis and workers do it by themselves when Redis is behind.")
+			sayf(a.out,
+				"Nothing was changed. --apply does it; running apis and workers do it by themselves when Redis is behind.")
 		}
 		return err
 	})
@@ -37,9 +38,11 @@ func (a *app) verifier(s *stores) *recovery.Verifier {
 }
 
 func rebuildTable(reports []pipeline.RebuildReport) *table.Table {
-	t := table.New("SALE", "PARTITION", "LOST", ">STOCK NOW", ">STOCK THEN", ">ACCEPTED NOW", ">ACCEPTED THEN", ">LIVE", ">IN FLIGHT", ">MISSING")
+	t := table.New("SALE", "PARTITION", "LOST", ">STOCK NOW", ">STOCK THEN", ">ACCEPTED NOW", ">ACCEPTED THEN", ">LIVE",
+		">IN FLIGHT", ">MISSING")
 	for _, r := range reports {
-		t.Row(r.SaleID, r.Partition, r.Reason, r.StockBefore, r.StockAfter, r.AcceptedBefore, r.AcceptedAfter, r.Live, r.InFlight, r.Missing)
+		t.Row(r.SaleID, r.Partition, r.Reason, r.StockBefore, r.StockAfter, r.AcceptedBefore, r.AcceptedAfter, r.Live,
+			r.InFlight, r.Missing)
 	}
 	return t
 }

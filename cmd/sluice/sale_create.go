@@ -41,7 +41,8 @@ func (c *saleCreate) Run(a *app) error {
 		if s.cfg.Partitions, err = s.postgres.EnsurePartitions(a.ctx, s.cfg.Partitions); err != nil {
 			return err
 		}
-		if err := recovery.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions, process.NewLogger(a.err, s.cfg)); err != nil {
+		if err := recovery.EnsureVerified(a.ctx, s.redis, s.keys, s.postgres, s.cfg.Partitions,
+			process.NewLogger(a.err, s.cfg)); err != nil {
 			return err
 		}
 		sale.CreatedBy = actor()

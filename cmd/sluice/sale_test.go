@@ -20,7 +20,8 @@ func TestLifeOfASale(t *testing.T) {
 	}
 	out := sluice(t, at, "sale", "create", "--id", "drop-1", "--title", "Turnschuh Größe 42", "--stock", "1000",
 		"--max-quantity", "2", "--opens", "now", "--closes", "+1h", "--payment-window", "15m", "--waitlist", "300").mustFine(t)
-	if !strings.Contains(out, "drop-1 is created") || !strings.Contains(out, "1,000 in stock") || !strings.Contains(out, "0 waiting, of at most 300") {
+	if !strings.Contains(out, "drop-1 is created") || !strings.Contains(out, "1,000 in stock") ||
+		!strings.Contains(out, "0 waiting, of at most 300") {
 		t.Errorf("got %q, want the new sale", out)
 	}
 	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "7").mustRefuse(t, 2, "drop-1 exists", "another --id")
@@ -32,12 +33,15 @@ func TestLifeOfASale(t *testing.T) {
 	}
 	got := sale
 	got.Remaining, got.OpensAt, got.ClosesAt, got.LoadedAt, got.CreatedAt, got.UpdatedAt, got.Partitions = nil, "", "", nil, "", "", nil
-	if got.ID != want.ID || got.Title != want.Title || got.State != want.State || got.Phase != want.Phase || got.Total != want.Total ||
-		got.MaxQuantity != want.MaxQuantity || got.PaymentWindowSeconds != want.PaymentWindowSeconds || got.Version != want.Version ||
+	if got.ID != want.ID || got.Title != want.Title || got.State != want.State || got.Phase != want.Phase ||
+		got.Total != want.Total ||
+		got.MaxQuantity != want.MaxQuantity || got.PaymentWindowSeconds != want.PaymentWindowSeconds ||
+		got.Version != want.Version ||
 		got.Waitlist != want.Waitlist {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if sale.Remaining == nil || *sale.Remaining != 1000 || len(sale.Partitions) != 1 || !sale.Partitions[0].Loaded || sale.LoadedAt == nil {
+	if sale.Remaining == nil || *sale.Remaining != 1000 || len(sale.Partitions) != 1 || !sale.Partitions[0].Loaded ||
+		sale.LoadedAt == nil {
 		t.Errorf("the sale is not loaded: %+v", sale)
 	}
 	if d := window(t, sale); d != time.Hour {
@@ -71,8 +75,15 @@ func TestUnknownSale(t *testing.T) {
 	t.Parallel()
 	at := servers(t)
 	for _, args := range [][]string{
-		{"sale", "show", "nope"}, {"sale", "pause", "nope"}, {"sale", "restock", "nope", "--add", "1"}, {"audit", "--sale", "nope"},
-		{"sale", "show", "No/Such {Id}"}, {"order", "show", "nope", "018f0000-0000-7000-8000-000000000000"},
+		{"sale", "show", "nope"},
+		{"sale", "pause", "nope"},
+		{"sale", "restock", "nope", "--add", "1"},
+		{
+			"audit",
+			"--sale", "nope",
+		},
+		{"sale", "show", "No/Such {Id}"},
+		{"order", "show", "nope", "018f0000-0000-7000-8000-000000000000"},
 	} {
 		sluice(t, at, args...).mustRefuse(t, 2, "no s", "sluice sale list")
 	}
@@ -130,7 +141,8 @@ func logged(t *testing.T, at []string, want string) {
 	defer func() { _ = conn.Close(ctx) }() // nothing is lost
 	var got string
 	var anonymous int
-	if err := conn.QueryRow(ctx, `select string_agg(action, ' ' order by id), count(*) filter (where actor not like 'cli:%') from audit_log`).
+	if err := conn.QueryRow(ctx,
+		`select string_agg(action, ' ' order by id), count(*) filter (where actor not like 'cli:%') from audit_log`).
 		Scan(&got, &anonymous); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,8 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	t := table.New("", "")
 	t.Row("title", v.Title)
 	t.Row("phase", v.Phase)
-	t.Row("units", table.Number(v.Total)+" in all, "+orUnknown(v.Remaining)+" in stock, "+table.Number(v.Sold)+" in orders")
+	t.Row("units",
+		table.Number(v.Total)+" in all, "+orUnknown(v.Remaining)+" in stock, "+table.Number(v.Sold)+" in orders")
 	t.Row("per buyer", "1 order of at most "+table.Number(int64(v.MaxQuantity)))
 	t.Row("opens", shortTime(v.opensAt))
 	t.Row("closes", shortTime(v.closesAt))

@@ -49,5 +49,6 @@ func reach(ctx context.Context, cfg config.Config, to server, try func(context.C
 	if cause := ctx.Err(); cause != nil && errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	return unavailable(err, fmt.Sprintf("%s at %s does not answer; start it, or correct %s", to.name, to.address, to.setting))
+	return unavailable(err, fmt.Sprintf("%s at %s does not answer; start it, or correct %s", to.name, to.address,
+		to.setting))
 }

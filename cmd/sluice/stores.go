@@ -113,7 +113,10 @@ func (s *stores) connectRedis(ctx context.Context) (err error) {
 }
 
 func (s *stores) connectPostgres(ctx context.Context) (err error) {
-	if s.postgres, err = db.Open(ctx, s.cfg.DatabaseURL, db.Options{ApplicationName: "sluice-cli", MaxConns: poolSize}); err != nil {
+	if s.postgres, err = db.Open(ctx, s.cfg.DatabaseURL, db.Options{
+		ApplicationName: "sluice-cli",
+		MaxConns:        poolSize,
+	}); err != nil {
 		return err
 	}
 	if err := reach(ctx, s.cfg, postgresServer(s.cfg), s.postgres.Ping); err != nil {

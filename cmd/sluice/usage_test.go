@@ -66,13 +66,33 @@ func TestWrongUse(t *testing.T) {
 		{"order id that is none", []string{"order", "show", "drop-1", "17"}, []string{"UUID"}},
 		{"payment of what is no order", []string{"order", "pay", "17", "--sale", "drop-1"}, []string{"UUID"}},
 		{"payment without a sale", []string{"order", "pay", "018f0000-0000-7000-8000-000000000000"}, []string{"--sale"}},
-		{"payment below 0", []string{"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1", "--amount", "-1", "--currency", "EUR"}, []string{"amount: -1", "minor units"}},
-		{"payment beyond reason", []string{"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1", "--amount", "1000000000001", "--currency", "EUR"}, []string{"amount: 1000000000001"}},
-		{"payment without a currency", []string{"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1", "--amount", "5"}, []string{"currency"}},
-		{"payment with a blank in its id", []string{"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1", "--payment-id", "a b"}, []string{"payment_id"}},
-		{"cancel without a reason", []string{"order", "cancel", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1"}, []string{"--reason"}},
+		{"payment below 0", []string{
+			"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1", "--amount",
+			"-1", "--currency", "EUR",
+		}, []string{"amount: -1", "minor units"}},
+		{"payment beyond reason", []string{
+			"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1",
+			"--amount", "1000000000001", "--currency", "EUR",
+		}, []string{"amount: 1000000000001"}},
+		{"payment without a currency", []string{
+			"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1",
+			"--amount", "5",
+		}, []string{"currency"}},
+		{"payment with a blank in its id", []string{
+			"order", "pay", "018f0000-0000-7000-8000-000000000000", "--sale",
+			"drop-1", "--payment-id", "a b",
+		}, []string{"payment_id"}},
+		{
+			"cancel without a reason",
+			[]string{"order", "cancel", "018f0000-0000-7000-8000-000000000000", "--sale", "drop-1"},
+			[]string{"--reason"},
+		},
 		{"cancel what is no order", []string{"order", "cancel", "x", "--sale", "drop-1", "--reason", "r"}, []string{"UUID"}},
-		{"payments with an unknown outcome", []string{"payment", "ls", "--outcome", "lost"}, []string{"--outcome lost", "refund_due"}},
+		{
+			"payments with an unknown outcome",
+			[]string{"payment", "ls", "--outcome", "lost"},
+			[]string{"--outcome lost", "refund_due"},
+		},
 		{"payments without limit", []string{"payment", "ls", "--limit", "0"}, []string{"--limit 0"}},
 		{"price without a currency", create("--price", "5"), []string{"currency"}},
 		{"price below 0", create("--price", "-5", "--currency", "EUR"), []string{"unit price -5"}},
@@ -80,11 +100,22 @@ func TestWrongUse(t *testing.T) {
 		{"letter without an id", []string{"dead-letter", "show"}, []string{"<id>", "sluice dead-letter show --help"}},
 		{"letter that is no number", []string{"dead-letter", "show", "x"}, []string{"x"}},
 		{"letters without limit", []string{"dead-letter", "ls", "--limit", "501"}, []string{"--limit 501", "1 to 500"}},
-		{"repair of what is made again", []string{"dead-letter", "replay", "1", "--set", "k=5"}, []string{`"k"`, "s, u, q, v"}},
+		{
+			"repair of what is made again",
+			[]string{"dead-letter", "replay", "1", "--set", "k=5"},
+			[]string{`"k"`, "s, u, q, v"},
+		},
 		{"repair without a value", []string{"dead-letter", "replay", "1", "--set", "q"}, []string{"--set q", "field=value"}},
-		{"repair twice", []string{"dead-letter", "replay", "1", "--set", "q=1", "--set", "q=2"}, []string{"--set q", "twice"}},
+		{
+			"repair twice",
+			[]string{"dead-letter", "replay", "1", "--set", "q=1", "--set", "q=2"},
+			[]string{"--set q", "twice"},
+		},
 		{"endpoint without a URL", []string{"endpoint", "add"}, []string{"--url"}},
-		{"endpoint for unknown events", []string{"endpoint", "add", "--url", "https://example.com/", "--types", "order.paid,order.lost"}, []string{"order.lost", "sale.sold_out"}},
+		{"endpoint for unknown events", []string{
+			"endpoint", "add", "--url", "https://example.com/", "--types",
+			"order.paid,order.lost",
+		}, []string{"order.lost", "sale.sold_out"}},
 		{"endpoint that is no number", []string{"endpoint", "enable", "x"}, []string{"x"}},
 		{"health of nothing", []string{"health", "localhost"}, []string{"localhost", "http://"}},
 		{"health for an hour", []string{"health", "http://localhost/", "--timeout", "1h"}, []string{"--timeout"}},
@@ -110,7 +141,8 @@ func TestWrongUse(t *testing.T) {
 func TestWrongSettings(t *testing.T) {
 	t.Parallel()
 	got := sluice(t, []string{
-		"DATABASE_URL=mysql://root:hunter2@localhost/x", "REDIS_URL=redis//:hunter2@localhost", "PARTITIONS=65", "LOG_LEVEL=loud",
+		"DATABASE_URL=mysql://root:hunter2@localhost/x", "REDIS_URL=redis//:hunter2@localhost", "PARTITIONS=65",
+		"LOG_LEVEL=loud",
 	}, "audit")
 	got.mustRefuse(t, 2, "DATABASE_URL", "REDIS_URL", "PARTITIONS", "LOG_LEVEL")
 	if strings.Contains(got.err, "hunter2") {
@@ -123,10 +155,14 @@ func TestWrongSettings(t *testing.T) {
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	settings := []string{
-		"DATABASE_URL=postgres://operator:hunter2@127.0.0.1:1/sluice", "REDIS_URL=redis://:hunter2@127.0.0.1:1/0", "START_TIMEOUT=300ms",
+		"DATABASE_URL=postgres://operator:hunter2@127.0.0.1:1/sluice", "REDIS_URL=redis://:hunter2@127.0.0.1:1/0",
+		"START_TIMEOUT=300ms",
 	}
 	for _, args := range [][]string{
-		{"audit"}, {"stream"}, {"workers"}, {"sale", "list"}, {"sale", "create", "--id", "drop-1", "--stock", "5"}, {"migrate"},
+		{"audit"}, {"stream"}, {"workers"}, {"sale", "list"}, {
+			"sale", "create", "--id", "drop-1", "--stock",
+			"5",
+		}, {"migrate"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
@@ -142,10 +178,14 @@ func TestServersAway(t *testing.T) {
 // What is in Redis is shown while Postgres is away, which is when it matters.
 func TestStreamsAreShownWithoutPostgres(t *testing.T) {
 	t.Parallel()
-	settings := []string{"DATABASE_URL=postgres://operator:hunter2@127.0.0.1:1/sluice", "REDIS_URL=" + testkit.PrivateRedis(t).URL()}
+	settings := []string{
+		"DATABASE_URL=postgres://operator:hunter2@127.0.0.1:1/sluice",
+		"REDIS_URL=" + testkit.PrivateRedis(t).URL(),
+	}
 	for _, command := range []string{"stream", "pending", "workers"} {
 		got := sluice(t, settings, command)
-		if got.code != 0 || got.out == "" || !strings.Contains(got.err, "Postgres does not answer") || strings.Contains(got.err, "hunter2") {
+		if got.code != 0 || got.out == "" || !strings.Contains(got.err, "Postgres does not answer") ||
+			strings.Contains(got.err, "hunter2") {
 			t.Errorf("%s: got %+v, want the listing and a note", command, got)
 		}
 	}
@@ -156,7 +196,8 @@ func TestStreamsAreShownWithoutPostgres(t *testing.T) {
 func TestDevWithWrongSettings(t *testing.T) {
 	t.Parallel()
 	got := sluice(t, []string{"LOG_LEVEL=loud", "LOCK_TTL=1s"}, "dev")
-	if got.code != 2 || !strings.Contains(got.err, "LOG_LEVEL") || !strings.Contains(got.err, "LOCK_TTL") || strings.Contains(got.out, "starting") {
+	if got.code != 2 || !strings.Contains(got.err, "LOG_LEVEL") || !strings.Contains(got.err, "LOCK_TTL") ||
+		strings.Contains(got.out, "starting") {
 		t.Errorf("got %+v, want both refused at once", got)
 	}
 	got = sluice(t, nil, "dev", "--http-addr", "0.0.0.0:0")

@@ -35,7 +35,8 @@ func (c *workersCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		err = printList(a, views, workerTable(views), "No worker has joined yet; start one: orders wait in the stream until then.")
+		err = printList(a, views, workerTable(views),
+			"No worker has joined yet; start one: orders wait in the stream until then.")
 		if !a.json {
 			adviseOnDead(a, views)
 		}
@@ -71,9 +72,11 @@ func adviseOnDead(a *app, views []workerView) {
 	}
 	switch {
 	case orders > 0 && alive > 0:
-		sayf(a.out, "%s orders are pending with dead workers; the others take them over within seconds.", table.Number(orders))
+		sayf(a.out, "%s orders are pending with dead workers; the others take them over within seconds.",
+			table.Number(orders))
 	case orders > 0:
-		sayf(a.out, "%s orders are pending with dead workers, and no worker is alive to take them over: start a worker.", table.Number(orders))
+		sayf(a.out, "%s orders are pending with dead workers, and no worker is alive to take them over: start a worker.",
+			table.Number(orders))
 	case dead > 0:
 		sayf(a.out, "Dead workers without orders are removed by the others.")
 	}

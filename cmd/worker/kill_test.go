@@ -96,7 +96,8 @@ func (s *site) startWorker(t *testing.T, settings ...string) *localservers.Runni
 	})
 	worker, err := s.servers.Run(localservers.Program{
 		Name: "worker", Path: s.binary, Stdout: log, Stderr: log,
-		Env: append(os.Environ(), append(settings, "REDIS_URL="+s.servers.Redis.URL(), "DATABASE_URL="+s.servers.Postgres.URL())...),
+		Env: append(os.Environ(), append(settings, "REDIS_URL="+s.servers.Redis.URL(),
+			"DATABASE_URL="+s.servers.Postgres.URL())...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +157,8 @@ func (s *site) joined(t *testing.T, workers int) bool {
 	return err == nil && len(alive) == workers
 }
 
-// acceptAhead has buyers order while the workers stand still, and then lets the workers fetch whole batches that a Postgres
-// which does not answer keeps in their hands.
+// acceptAhead has buyers order while the workers stand still, and then lets the workers fetch whole batches that a
+// Postgres which does not answer keeps in their hands.
 func (s *site) acceptAhead(t *testing.T, buyers int, workers ...*localservers.RunningProgram) {
 	t.Helper()
 	must := func(err error) {
@@ -181,8 +182,8 @@ func (s *site) acceptAhead(t *testing.T, buyers int, workers ...*localservers.Ru
 	}
 }
 
-// TestKillEveryWorker proves I4 and I6 for workers: all of them die with thousands of orders in their hands, in the middle
-// of transactions, and a single new one brings every order home, once.
+// TestKillEveryWorker proves I4 and I6 for workers: all of them die with thousands of orders in their hands, in the
+// middle of transactions, and a single new one brings every order home, once.
 func TestKillEveryWorker(t *testing.T) {
 	t.Parallel()
 	const buyers, doomed = 6000, 2
@@ -216,12 +217,13 @@ func TestKillEveryWorker(t *testing.T) {
 		t.Errorf("the audit found %q (exact: %t)", report.Findings, report.Exact)
 	}
 	if report.Live != buyers || report.Orders != buyers || report.Stock != 0 {
-		t.Errorf("got %d live units in %d rows and a stock of %d, want %d, %d, 0", report.Live, report.Orders, report.Stock, buyers, buyers)
+		t.Errorf("got %d live units in %d rows and a stock of %d, want %d, %d, 0", report.Live, report.Orders, report.Stock,
+			buyers, buyers)
 	}
 }
 
-// TestStopHandsOver proves that a worker that is told to stop leaves nothing behind: it finishes or hands over what it has,
-// and takes its name out of the group.
+// TestStopHandsOver proves that a worker that is told to stop leaves nothing behind: it finishes or hands over what it
+// has, and takes its name out of the group.
 func TestStopHandsOver(t *testing.T) {
 	t.Parallel()
 	const buyers = 3000

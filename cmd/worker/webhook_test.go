@@ -49,8 +49,8 @@ func (e *ear) heard() (first []string, again int) {
 	return slices.Clone(e.first), e.again
 }
 
-// TestKillTheDeliverer: the worker that delivers events is killed in the middle. Another one goes on once the lease of the
-// dead one is over; every event arrives, and the first arrivals are in the order of positions.
+// TestKillTheDeliverer: the worker that delivers events is killed in the middle. Another one goes on once the lease of
+// the dead one is over; every event arrives, and the first arrivals are in the order of positions.
 func TestKillTheDeliverer(t *testing.T) {
 	t.Parallel()
 	const buyers = 400
@@ -58,7 +58,8 @@ func TestKillTheDeliverer(t *testing.T) {
 	receiver := &ear{t: t}
 	server := httptest.NewServer(receiver)
 	t.Cleanup(server.Close)
-	e, err := webhook.NewEndpointService(s.store, webhook.Policy{AllowPrivate: true}).Add(t.Context(), "test", server.URL, nil)
+	e, err := webhook.NewEndpointService(s.store, webhook.Policy{AllowPrivate: true}).Add(t.Context(), "test",
+		server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +69,16 @@ func TestKillTheDeliverer(t *testing.T) {
 	first := s.startWorker(t, "WEBHOOK_ALLOW_PRIVATE=true")
 	testkit.Eventually(t, time.Minute, "the worker has joined", func() bool { return s.joined(t, 1) })
 	s.accept(t, buyers)
-	testkit.Eventually(t, 2*time.Minute, "some events to arrive", func() bool { ids, _ := receiver.heard(); return len(ids) >= 20 })
+	testkit.Eventually(t, 2*time.Minute, "some events to arrive",
+		func() bool { ids, _ := receiver.heard(); return len(ids) >= 20 })
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	early, _ := receiver.heard()
 	s.startWorker(t, "WEBHOOK_ALLOW_PRIVATE=true")
 	testkit.Eventually(t, 2*time.Minute, "the stream is settled", func() bool { return s.settled(t) })
-	testkit.Eventually(t, 2*time.Minute, "all events to arrive", func() bool { ids, _ := receiver.heard(); return len(ids) >= buyers+1 })
+	testkit.Eventually(t, 2*time.Minute, "all events to arrive",
+		func() bool { ids, _ := receiver.heard(); return len(ids) >= buyers+1 })
 	heard, again := receiver.heard()
 	t.Logf("%d events had arrived when the worker was killed; %d came again", len(early), again)
 	events, err := s.store.NextEvents(t.Context(), 0, nil, 2*buyers)

@@ -47,8 +47,10 @@ func (c crowd) plan() []buyers.Request {
 func (c crowd) order(ctx context.Context) (*buyers.History, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	client := buyers.NewClient(buyers.Options{APIs: []string{c.api}, Connections: c.clients, Deadline: deadline,
-		Attempts: maxAttempts})
+	client := buyers.NewClient(buyers.Options{
+		APIs: []string{c.api}, Connections: c.clients, Deadline: deadline,
+		Attempts: maxAttempts,
+	})
 	defer client.Close()
 	gap := func(sent int, _ time.Duration) time.Duration {
 		return time.Duration(float64(time.Second) / c.rate(sent))
@@ -108,8 +110,12 @@ func summary(h *buyers.History) string {
 		n    int
 		what string
 	}{
-		{t.Orders, buyers.Accepted.Code()}, {t.Outcomes[buyers.AlreadyOrdered],
-			buyers.AlreadyOrdered.Code()}, {t.Replays, "repeated"},
+		{t.Orders, buyers.Accepted.Code()},
+		{
+			t.Outcomes[buyers.AlreadyOrdered],
+			buyers.AlreadyOrdered.Code(),
+		},
+		{t.Replays, "repeated"},
 		{t.Outcomes[buyers.SoldOut], buyers.SoldOut.Code()},
 	} {
 		if count.n > 0 {

@@ -155,7 +155,8 @@ func (c *Client) examine(r Request, a Answer) Outcome {
 	case o == Unexpected:
 		c.History.Strangef("%s, key %d: unexpected answer: status %d, code %q, order %q: %.200s", r.User(), r.Key,
 			a.Status, a.Code, a.OrderID, a.Body)
-	case o == Accepted && (a.Quantity != int(r.Quantity) || a.Number <= 0 || c.opts.Durability != "" && a.Durability != c.opts.Durability):
+	case o == Accepted && (a.Quantity != int(r.Quantity) || a.Number <= 0 || c.opts.Durability != "" &&
+		a.Durability != c.opts.Durability):
 		c.History.Strangef("%s asked for %d and got a receipt for %d, number %d, durability %s", r.User(), r.Quantity,
 			a.Quantity, a.Number, a.Durability)
 	}

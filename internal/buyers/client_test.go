@@ -6,8 +6,10 @@ func TestReadAnswer(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]Answer{
 		`{"outcome":"paid","order_id":"o1","order_status":"paid"}`: {Status: 200, OrderID: "o1", Payment: "paid"},
-		`{"order_id":"o1","status":"waiting","position":3}`: {Status: 200, OrderID: "o1", State: "waiting",
-			Position: 3},
+		`{"order_id":"o1","status":"waiting","position":3}`: {
+			Status: 200, OrderID: "o1", State: "waiting",
+			Position: 3,
+		},
 		`{"code":"sold-out","status":409}`: {Status: 200, Code: "sold-out"},
 		``:                                 {Status: 200},
 		`{"order_id":"o1","status":"queued","order_number":"7","quantity":2,"durability":"fsync"}`: {
@@ -24,7 +26,10 @@ func TestReadAnswer(t *testing.T) {
 			t.Errorf("%d: got %+v, want an error", status, got)
 		}
 	}
-	for status, want := range map[int]bool{0: false, 200: true, 204: true, 409: true, 422: true, 429: false, 500: false, 503: false} {
+	for status, want := range map[int]bool{
+		0: false, 200: true, 204: true, 409: true, 422: true, 429: false, 500: false,
+		503: false,
+	} {
 		if got := (Answer{Status: status}).decided(); got != want {
 			t.Errorf("%d: got %v, want %v", status, got, want)
 		}
@@ -62,7 +67,10 @@ func TestOutcomeOf(t *testing.T) {
 
 func TestUserHasANumber(t *testing.T) {
 	t.Parallel()
-	for user, want := range map[string]bool{UserOf(7): true, UserOf(12_345_678): true, "buyer-7": false, "nobody": false, "": false} {
+	for user, want := range map[string]bool{
+		UserOf(7): true, UserOf(12_345_678): true, "buyer-7": false, "nobody": false,
+		"": false,
+	} {
 		if _, got := numberOf(user); got != want {
 			t.Errorf("%q: got %t, want %t", user, got, want)
 		}

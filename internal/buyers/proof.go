@@ -50,7 +50,8 @@ const (
 )
 
 var rules = []rule{
-	ruleAccepted, ruleNoStranger, ruleSoldOut, ruleOneEach, ruleSameOrder, ruleNoLie, ruleAnswered, ruleOnePayment, ruleOnce,
+	ruleAccepted, ruleNoStranger, ruleSoldOut, ruleOneEach, ruleSameOrder, ruleNoLie, ruleAnswered,
+	ruleOnePayment, ruleOnce,
 	ruleBadMoney, ruleEnds, ruleInOrder, ruleTurns, ruleUnits, ruleSlots, ruleLetters,
 }
 
@@ -103,7 +104,8 @@ func Prove(h *History, s *Stores, t Terms) *Proof {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := &Proof{
-		history: h, stores: s, terms: t, buyers: h.recall(), owners: owners, details: map[rule]string{}, promised: map[string]bool{},
+		history: h, stores: s, terms: t, buyers: h.recall(), owners: owners, details: map[rule]string{},
+		promised: map[string]bool{},
 		ordersOf: map[string][]*Order{}, lettersOf: map[string][]letter{}, poisonOf: map[string]Poison{},
 	}
 	p.index()

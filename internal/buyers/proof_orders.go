@@ -84,7 +84,8 @@ func (p *Proof) stands(w subject, m *memory, one promise) bool {
 	switch {
 	case r.Status == statusRejected, p.terms.Price == 0 && !p.live(r):
 		p.find(Lost, w, "order %s of %s is %s %s", r.ID, w.user, r.Status, r.Reason)
-	case r.User != w.user || r.Sale != m.sale || r.Quantity != int(m.quantity) || one.number != 0 && r.number() != one.number:
+	case r.User != w.user || r.Sale != m.sale || r.Quantity != int(m.quantity) || one.number != 0 &&
+		r.number() != one.number:
 		p.find(Lost, w, "order %s of %s is another one than was answered: %d units for %s", r.ID, w.user, r.Quantity,
 			r.User)
 	}
@@ -162,7 +163,8 @@ func (p *Proof) checkAnswers() {
 				p.find(Contradicted, w, "%s has order %s and was told sold-out", user, one.order)
 			}
 			// A rebuilt slot does not know the key any more; else the own key always gets the own 202.
-			if own := func(key int16) bool { return len(m.keys) == 1 || slices.Contains(m.acceptedKeys, key) }; !p.terms.Lossy && slices.ContainsFunc(m.namedKeys, own) {
+			if own := func(key int16) bool { return len(m.keys) == 1 || slices.Contains(m.acceptedKeys, key) }; !p.terms.Lossy &&
+				slices.ContainsFunc(m.namedKeys, own) {
 				p.find(Contradicted, w, "%s repeated a request and was answered already-ordered", user)
 			}
 		}

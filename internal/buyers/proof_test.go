@@ -16,8 +16,10 @@ func honest() (*History, *Stores) {
 	h := NewHistory()
 	b := &Stores{sales: []saleState{{id: saleID, total: 5}}}
 	order := func(buyer uint32, id, status string) {
-		r := Order{Sale: saleID, ID: id, User: UserOf(buyer), Quantity: 1, Status: status,
-			Sequence: int64(len(b.Orders) + 1)}
+		r := Order{
+			Sale: saleID, ID: id, User: UserOf(buyer), Quantity: 1, Status: status,
+			Sequence: int64(len(b.Orders) + 1),
+		}
 		if status == statusPaid {
 			r.PaymentID = "pay-" + id
 			b.payments = append(b.payments,
@@ -51,8 +53,10 @@ func honest() (*History, *Stores) {
 	h.noteCancelled(orderOf(2), Answer{Status: 200, State: statusCancelled})
 	h.noteBadPayment(orderOf(4), false, Answer{Status: 422, Code: paymentRefused})
 	b.payments = append(b.payments,
-		paymentRecord{WebhookID: "msg-order-4-wrong", OrderID: orderOf(4), Outcome: "refused", Reason: paymentRefused,
-			Amount: price - wrongBy})
+		paymentRecord{
+			WebhookID: "msg-order-4-wrong", OrderID: orderOf(4), Outcome: "refused", Reason: paymentRefused,
+			Amount: price - wrongBy,
+		})
 	for _, buyer := range []uint32{5, 6, 8} {
 		order(buyer, orderOf(buyer), statusPaid)
 		h.noteTurn(buyer, Answer{Status: 200, State: "ordered", OrderID: orderOf(buyer)})
@@ -65,8 +69,10 @@ func honest() (*History, *Stores) {
 
 // note adds a request and its outcome.
 func (h *History) note(buyer uint32, key int16, o Outcome, order string) {
-	h.Note(Fact{Request: Request{Sale: saleID, Buyer: buyer, Key: key, Quantity: 1}, Outcome: o, Order: order,
-		Took: time.Millisecond})
+	h.Note(Fact{
+		Request: Request{Sale: saleID, Buyer: buyer, Key: key, Quantity: 1}, Outcome: o, Order: order,
+		Took: time.Millisecond,
+	})
 }
 
 // giveUp adds a request that its client abandoned.
@@ -114,22 +120,36 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 		cause func(h *History, b *Stores)
 		seen  []rule // the checks that must fail, and no others
 	}{
-		{"an order is lost", func(_ *History, b *Stores) { b.Orders = slices.Delete(b.Orders, 3, 4) },
-			[]rule{ruleAccepted, ruleSoldOut}},
-		{"an order is there twice", func(_ *History, b *Stores) { b.Orders = append(b.Orders, b.Orders[3]) },
-			[]rule{ruleAccepted, ruleSoldOut, ruleOneEach}},
-		{"a buyer has a second order",
+		{
+			"an order is lost", func(_ *History, b *Stores) { b.Orders = slices.Delete(b.Orders, 3, 4) },
+			[]rule{ruleAccepted, ruleSoldOut},
+		},
+		{
+			"an order is there twice", func(_ *History, b *Stores) { b.Orders = append(b.Orders, b.Orders[3]) },
+			[]rule{ruleAccepted, ruleSoldOut, ruleOneEach},
+		},
+		{
+			"a buyer has a second order",
 			func(_ *History, b *Stores) { b.Orders = append(b.Orders, stranger(b.Orders[0].User)) },
-			[]rule{ruleNoStranger, ruleOneEach}},
-		{"an order appears that no answer named",
+			[]rule{ruleNoStranger, ruleOneEach},
+		},
+		{
+			"an order appears that no answer named",
 			func(_ *History, b *Stores) { b.Orders = append(b.Orders, stranger("buyer-000010")) },
-			[]rule{ruleNoStranger}},
-		{"an order has another buyer", func(_ *History, b *Stores) { b.Orders[0].User = "buyer-000010" },
-			[]rule{ruleAccepted}},
-		{"an order has two units", func(_ *History, b *Stores) { b.Orders[3].Quantity = 2 },
-			[]rule{ruleAccepted, ruleSoldOut}},
-		{"an order is rejected after the accept", func(_ *History, b *Stores) { b.Orders[3].Status = statusRejected },
-			[]rule{ruleAccepted, ruleSoldOut, ruleEnds}},
+			[]rule{ruleNoStranger},
+		},
+		{
+			"an order has another buyer", func(_ *History, b *Stores) { b.Orders[0].User = "buyer-000010" },
+			[]rule{ruleAccepted},
+		},
+		{
+			"an order has two units", func(_ *History, b *Stores) { b.Orders[3].Quantity = 2 },
+			[]rule{ruleAccepted, ruleSoldOut},
+		},
+		{
+			"an order is rejected after the accept", func(_ *History, b *Stores) { b.Orders[3].Status = statusRejected },
+			[]rule{ruleAccepted, ruleSoldOut, ruleEnds},
+		},
 		{"a unit is not sold in the rush", func(h *History, b *Stores) {
 			h.forget(3, Accepted, AlreadyOrdered)
 			h.note(3, 0, SoldOut, "")
@@ -160,8 +180,10 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 			examine(h, Answer{Status: 500, Code: "internal"})
 		}, []rule{ruleAnswered}},
 		{"a promise that is weaker than fsync", func(h *History, _ *Stores) {
-			examine(h, Answer{Status: 202, State: "queued", OrderID: orderOf(0), Number: 1, Quantity: 1,
-				Durability: "memory"})
+			examine(h, Answer{
+				Status: 202, State: "queued", OrderID: orderOf(0), Number: 1, Quantity: 1,
+				Durability: "memory",
+			})
 		}, []rule{ruleAnswered}},
 
 		{"a paid order is set back", func(_ *History, b *Stores) {
@@ -171,10 +193,14 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 			b.Orders[0].Status, b.sales[0].stock = statusExpired, 1
 		}, []rule{ruleOnePayment, ruleEnds}},
 		{"a payment is forgotten", func(_ *History, b *Stores) { b.payments = b.payments[1:] }, []rule{ruleOnePayment}},
-		{"a payment counts twice", func(_ *History, b *Stores) { b.payments = append(b.payments, b.payments[0]) },
-			[]rule{ruleOnePayment}},
-		{"a payment has another amount", func(_ *History, b *Stores) { b.payments[0].Amount-- },
-			[]rule{ruleOnePayment}},
+		{
+			"a payment counts twice", func(_ *History, b *Stores) { b.payments = append(b.payments, b.payments[0]) },
+			[]rule{ruleOnePayment},
+		},
+		{
+			"a payment has another amount", func(_ *History, b *Stores) { b.payments[0].Amount-- },
+			[]rule{ruleOnePayment},
+		},
 		{"a payment of no order", func(_ *History, b *Stores) {
 			b.payments = append(b.payments, paymentRecord{OrderID: "order-x", Outcome: PaymentPaid, Amount: price})
 		}, []rule{ruleOnePayment}},
@@ -192,16 +218,22 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 		}, []rule{ruleBadMoney}},
 		{"a forged payment is recorded", func(_ *History, b *Stores) {
 			b.payments = append(b.payments,
-				paymentRecord{WebhookID: "msg-x-forged", OrderID: orderOf(3), Outcome: "refused",
-					Reason: paymentRefused})
+				paymentRecord{
+					WebhookID: "msg-x-forged", OrderID: orderOf(3), Outcome: "refused",
+					Reason: paymentRefused,
+				})
 		}, []rule{ruleBadMoney}},
 		{"a forged payment is believed", func(h *History, _ *Stores) {
 			h.noteBadPayment(orderOf(3), true, Answer{Status: 200, Payment: PaymentPaid})
 		}, []rule{ruleAnswered}},
-		{"a cancelled order expires", func(_ *History, b *Stores) { b.Orders[2].Status = statusExpired },
-			[]rule{ruleEnds}},
-		{"an order is cancelled by nobody", func(_ *History, b *Stores) { b.Orders[3].Status = statusCancelled },
-			[]rule{ruleEnds}},
+		{
+			"a cancelled order expires", func(_ *History, b *Stores) { b.Orders[2].Status = statusExpired },
+			[]rule{ruleEnds},
+		},
+		{
+			"an order is cancelled by nobody", func(_ *History, b *Stores) { b.Orders[3].Status = statusCancelled },
+			[]rule{ruleEnds},
+		},
 		{"a unit leaks", func(_ *History, b *Stores) { b.sales[0].stock = -1 }, []rule{ruleUnits}},
 		{"a unit appears", func(_ *History, b *Stores) { b.sales[0].stock = 1 }, []rule{ruleUnits}},
 		{"somebody who waits is overtaken", func(_ *History, b *Stores) {
@@ -222,15 +254,19 @@ func TestCheckerSeesEveryFault(t *testing.T) {
 		}, []rule{ruleInOrder}},
 		{"somebody who left is served", func(_ *History, b *Stores) {
 			b.Orders = append(b.Orders,
-				Order{Sale: saleID, ID: orderOf(7), User: "buyer-000007", Quantity: 1, Status: statusExpired,
-					Sequence: 99})
+				Order{
+					Sale: saleID, ID: orderOf(7), User: "buyer-000007", Quantity: 1, Status: statusExpired,
+					Sequence: 99,
+				})
 		}, []rule{ruleTurns}},
 		{"somebody is served and does not know", func(h *History, _ *Stores) {
 			h.entries[8].turn = false
 			h.forget(8, AlreadyOrdered)
 		}, []rule{ruleTurns}},
-		{"somebody's turn comes and nothing is served", func(h *History, _ *Stores) { h.entries[9].turn = true },
-			[]rule{ruleTurns}},
+		{
+			"somebody's turn comes and nothing is served", func(h *History, _ *Stores) { h.entries[9].turn = true },
+			[]rule{ruleTurns},
+		},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
@@ -256,8 +292,10 @@ func TestProofExcusesWhatIsTold(t *testing.T) {
 	h := NewHistory()
 	h.Note(Fact{Request: Request{Sale: "big", Buyer: 1, Quantity: 1}, Outcome: Accepted, Order: order, Number: number})
 	b := &Stores{
-		Orders: []Order{{Sale: "big", ID: order, Number: &number, User: UserOf(1), Quantity: 1, Status: statusRejected,
-			Reason: reasonRedisLost}},
+		Orders: []Order{{
+			Sale: "big", ID: order, Number: &number, User: UserOf(1), Quantity: 1, Status: statusRejected,
+			Reason: reasonRedisLost,
+		}},
 		letters: []letter{{Entry: "1-1", Sale: "big", Order: order, Reason: reasonRedisLost}},
 		sales:   []saleState{{id: "big", total: 10, stock: 10, slots: map[string]slot{}}},
 	}

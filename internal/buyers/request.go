@@ -50,7 +50,10 @@ const outcomes = int(Unexpected) + 1
 
 // Code is the outcome's name, for refusals the code of the problem.
 func (o Outcome) Code() string {
-	return [...]string{"no answer", "accepted", "already-ordered", "sold-out", "sale-not-open", "sale-closed", "unexpected"}[o]
+	return [...]string{
+		"no answer", "accepted", "already-ordered", "sold-out", "sale-not-open", "sale-closed",
+		"unexpected",
+	}[o]
 }
 
 // Definite reports whether the outcome says yes or no. Otherwise the buyer asks again with the same key.
@@ -72,7 +75,8 @@ func outcomeOf(a Answer) Outcome {
 		return Accepted
 	case a.Status == http.StatusConflict && refusal != NoAnswer && (refusal != AlreadyOrdered || a.OrderID != ""):
 		return refusal
-	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusServiceUnavailable && slices.Contains(patience, a.Code):
+	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusServiceUnavailable &&
+		slices.Contains(patience, a.Code):
 		return NoAnswer
 	default:
 		return Unexpected

@@ -101,7 +101,8 @@ func (r Reader) Read(ctx context.Context) (*Stores, error) {
 		select coalesce(webhook_id, ''), coalesce(order_id::text, ''), outcome, reason, coalesce(amount, 0) from payments`); err != nil {
 		return nil, err
 	}
-	if s.letters, err = collect[letter](ctx, r.Postgres, `select entry_id, sale_id, order_id, reason, error from dead_letters`); err != nil {
+	if s.letters, err = collect[letter](ctx, r.Postgres,
+		`select entry_id, sale_id, order_id, reason, error from dead_letters`); err != nil {
 		return nil, err
 	}
 	for _, id := range r.Sales {

@@ -55,49 +55,87 @@ func (s *setting) resolve(getenv func(string) string) error {
 
 func settings(c *Config) []setting {
 	return []setting{
-		{name: "DATABASE_URL", required: true, parse: databaseURL(&c.DatabaseURL),
-			help: "Postgres, as postgres://user:password@host:port/database"},
-		{name: "REDIS_URL", required: true, parse: redisURL(&c.RedisURL),
-			help: "Redis, as redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"},
-		{name: "HTTP_ADDR", fallback: "127.0.0.1:8080", parse: address(&c.HTTPAddr),
-			help: "where buyers' requests are served"},
-		{name: "ADMIN_ADDR", parse: address(&c.AdminAddr),
+		{
+			name: "DATABASE_URL", required: true, parse: databaseURL(&c.DatabaseURL),
+			help: "Postgres, as postgres://user:password@host:port/database",
+		},
+		{
+			name: "REDIS_URL", required: true, parse: redisURL(&c.RedisURL),
+			help: "Redis, as redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://",
+		},
+		{
+			name: "HTTP_ADDR", fallback: "127.0.0.1:8080", parse: address(&c.HTTPAddr),
+			help: "where buyers' requests are served",
+		},
+		{
+			name: "ADMIN_ADDR", parse: address(&c.AdminAddr),
 			help: "where health, metrics and the admin API are served; the api's default is 127.0.0.1:8081, " +
-				"a worker's a free loopback port"},
-		{name: "ADMIN_TOKEN", parse: text(&c.AdminToken),
-			help: "bearer token of the admin API; without it every request is refused"},
-		{name: "PAYMENT_WEBHOOK_SECRET", parse: webhookSecrets(&c.WebhookSecrets),
+				"a worker's a free loopback port",
+		},
+		{
+			name: "ADMIN_TOKEN", parse: text(&c.AdminToken),
+			help: "bearer token of the admin API; without it every request is refused",
+		},
+		{
+			name: "PAYMENT_WEBHOOK_SECRET", parse: webhookSecrets(&c.WebhookSecrets),
 			help: "what the payment provider signs webhooks with (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes, " +
-				"or several of them, separated by spaces, while one is being replaced; without it every webhook is refused"},
-		{name: "AUTH_MODE", fallback: "dev", parse: oneOf(&c.AuthMode, "dev"),
-			help: "how buyers are identified: dev (header X-User-Id, for development only)"},
-		{name: "AUTH_DEV_FORCE", fallback: "false", parse: boolean(&c.authDevForce),
-			help: "allow AUTH_MODE=dev on an address that is not loopback"},
-		{name: "PARTITIONS", fallback: "16", parse: integer(&c.Partitions),
-			help: "partitions of Redis, fixed at install"},
-		{name: "DURABILITY", fallback: "fsync",
+				"or several of them, separated by spaces, while one is being replaced; without it every webhook is refused",
+		},
+		{
+			name: "AUTH_MODE", fallback: "dev", parse: oneOf(&c.AuthMode, "dev"),
+			help: "how buyers are identified: dev (header X-User-Id, for development only)",
+		},
+		{
+			name: "AUTH_DEV_FORCE", fallback: "false", parse: boolean(&c.authDevForce),
+			help: "allow AUTH_MODE=dev on an address that is not loopback",
+		},
+		{
+			name: "PARTITIONS", fallback: "16", parse: integer(&c.Partitions),
+			help: "partitions of Redis, fixed at install",
+		},
+		{
+			name: "DURABILITY", fallback: "fsync",
 			parse: oneOf(&c.Durability, pipeline.DurabilityMemory, pipeline.DurabilityFsync, pipeline.DurabilityReplica),
 			help: "what is confirmed before a buyer gets an answer: memory, fsync (on Redis' disk) or replica " +
-				"(received by one as well); the receipt says which it was"},
-		{name: "STREAM_MAX_LAG", fallback: strconv.Itoa(pipeline.DefaultStreamMaxLag), parse: integer(&c.StreamMaxLag),
-			help: "orders of a partition that may wait for the workers; above this, new orders get a 503 and a Retry-After"},
+				"(received by one as well); the receipt says which it was",
+		},
+		{
+			name: "STREAM_MAX_LAG", fallback: strconv.Itoa(pipeline.DefaultStreamMaxLag), parse: integer(&c.StreamMaxLag),
+			help: "orders of a partition that may wait for the workers; above this, new orders get a 503 and a Retry-After",
+		},
 		{name: "WORKER_BATCH_SIZE", fallback: "500", parse: integer(&c.Worker.BatchSize), help: "orders per transaction"},
-		{name: "WORKER_CONCURRENCY", fallback: "2", parse: integer(&c.Worker.Concurrency),
-			help: "batches in flight at once in a worker"},
-		{name: "BATCH_DEADLINE", fallback: "5s", parse: duration(&c.Worker.BatchDeadline),
-			help: "time for one batch; shorter than LOCK_TTL"},
-		{name: "LOCK_TTL", fallback: "10s", parse: duration(&c.Worker.LockTTL),
-			help: "life of an order's lock; shorter than CLAIM_MIN_IDLE"},
-		{name: "CLAIM_MIN_IDLE", fallback: "15s", parse: duration(&c.Worker.ClaimMinIdle),
-			help: "when an event that a living worker holds is claimed by another"},
-		{name: "MAX_DELIVERIES", fallback: "10", parse: integer(&c.Worker.MaxDeliveries),
-			help: "deliveries after which an event is processed alone"},
-		{name: "WEBHOOK_ALLOW_PRIVATE", fallback: "false", parse: boolean(&c.WebhookPrivate),
-			help: "allow endpoints of events inside the network or on this machine, and without TLS"},
-		{name: "START_TIMEOUT", fallback: "30s", parse: duration(&c.StartTimeout),
-			help: "how long to wait for Redis and Postgres at start"},
-		{name: "SHUTDOWN_TIMEOUT", fallback: "15s", parse: duration(&c.ShutdownTimeout),
-			help: "how long to finish what is in flight at shutdown"},
+		{
+			name: "WORKER_CONCURRENCY", fallback: "2", parse: integer(&c.Worker.Concurrency),
+			help: "batches in flight at once in a worker",
+		},
+		{
+			name: "BATCH_DEADLINE", fallback: "5s", parse: duration(&c.Worker.BatchDeadline),
+			help: "time for one batch; shorter than LOCK_TTL",
+		},
+		{
+			name: "LOCK_TTL", fallback: "10s", parse: duration(&c.Worker.LockTTL),
+			help: "life of an order's lock; shorter than CLAIM_MIN_IDLE",
+		},
+		{
+			name: "CLAIM_MIN_IDLE", fallback: "15s", parse: duration(&c.Worker.ClaimMinIdle),
+			help: "when an event that a living worker holds is claimed by another",
+		},
+		{
+			name: "MAX_DELIVERIES", fallback: "10", parse: integer(&c.Worker.MaxDeliveries),
+			help: "deliveries after which an event is processed alone",
+		},
+		{
+			name: "WEBHOOK_ALLOW_PRIVATE", fallback: "false", parse: boolean(&c.WebhookPrivate),
+			help: "allow endpoints of events inside the network or on this machine, and without TLS",
+		},
+		{
+			name: "START_TIMEOUT", fallback: "30s", parse: duration(&c.StartTimeout),
+			help: "how long to wait for Redis and Postgres at start",
+		},
+		{
+			name: "SHUTDOWN_TIMEOUT", fallback: "15s", parse: duration(&c.ShutdownTimeout),
+			help: "how long to finish what is in flight at shutdown",
+		},
 		{name: "LOG_LEVEL", fallback: "info", parse: level(&c.LogLevel), help: "debug, info, warn or error"},
 		{name: "LOG_FORMAT", fallback: "text", parse: oneOf(&c.LogFormat, "text", "json"), help: "text or json"},
 	}

@@ -14,25 +14,35 @@ func TestURLsLeadToTheServerAndThroughTheProxy(t *testing.T) {
 		through string
 	}{
 		{
-			"unix:///run/r/redis.sock?db=2", endpoint{"unix", "/run/r/redis.sock"},
-			endpoint{"unix", "/p/redis.sock"}, "unix:///p/redis.sock?db=2",
+			"unix:///run/r/redis.sock?db=2",
+			endpoint{"unix", "/run/r/redis.sock"},
+			endpoint{"unix", "/p/redis.sock"},
+			"unix:///p/redis.sock?db=2",
 		},
 		{
-			"redis://me:secret@h:6380/3", endpoint{"tcp", "h:6380"},
-			endpoint{"tcp", "127.0.0.1:7"}, "redis://me:secret@127.0.0.1:7/3",
+			"redis://me:secret@h:6380/3",
+			endpoint{"tcp", "h:6380"},
+			endpoint{"tcp", "127.0.0.1:7"},
+			"redis://me:secret@127.0.0.1:7/3",
 		},
 		{"redis://h", endpoint{"tcp", "h:6379"}, endpoint{"tcp", "127.0.0.1:7"}, "redis://127.0.0.1:7"},
 		{
-			"postgres://me@/shop?host=/run/pg&port=5544", endpoint{"unix", "/run/pg/.s.PGSQL.5544"},
-			endpoint{"unix", "/p/.s.PGSQL.5544"}, "postgres://me@/shop?host=%2Fp&port=5544&sslmode=disable",
+			"postgres://me@/shop?host=/run/pg&port=5544",
+			endpoint{"unix", "/run/pg/.s.PGSQL.5544"},
+			endpoint{"unix", "/p/.s.PGSQL.5544"},
+			"postgres://me@/shop?host=%2Fp&port=5544&sslmode=disable",
 		},
 		{
-			"postgres://me@/shop?host=/run/pg", endpoint{"unix", "/run/pg/.s.PGSQL.5432"},
-			endpoint{"unix", "/p/.s.PGSQL.5432"}, "postgres://me@/shop?host=%2Fp&sslmode=disable",
+			"postgres://me@/shop?host=/run/pg",
+			endpoint{"unix", "/run/pg/.s.PGSQL.5432"},
+			endpoint{"unix", "/p/.s.PGSQL.5432"},
+			"postgres://me@/shop?host=%2Fp&sslmode=disable",
 		},
 		{
-			"postgresql://me:secret@h/shop?sslmode=prefer", endpoint{"tcp", "h:5432"},
-			endpoint{"tcp", "127.0.0.1:7"}, "postgresql://me:secret@127.0.0.1:7/shop?sslmode=disable",
+			"postgresql://me:secret@h/shop?sslmode=prefer",
+			endpoint{"tcp", "h:5432"},
+			endpoint{"tcp", "127.0.0.1:7"},
+			"postgresql://me:secret@127.0.0.1:7/shop?sslmode=disable",
 		},
 	}
 	for _, test := range tests {

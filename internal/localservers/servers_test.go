@@ -107,8 +107,10 @@ func TestProgramsRunBesideServersAndEndWithThem(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	var out strings.Builder
-	printer := run(t, s, Program{Name: "printer", Path: "/bin/sh", Args: []string{"-c", "echo $GREETING; pwd; exit 3"},
-		Env: []string{"GREETING=hello"}, Dir: "/", Stdout: &out})
+	printer := run(t, s, Program{
+		Name: "printer", Path: "/bin/sh", Args: []string{"-c", "echo $GREETING; pwd; exit 3"},
+		Env: []string{"GREETING=hello"}, Dir: "/", Stdout: &out,
+	})
 	var exit *exec.ExitError
 	if err := printer.Err(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
 		t.Errorf("got %v, want exit code 3", err)

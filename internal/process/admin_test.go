@@ -38,7 +38,8 @@ var operations = regexp.MustCompile(`"api operations" url=(http://[0-9.:]+)`)
 // runAPI runs an api until the test ends, and returns where its operations are served.
 func runAPI(t *testing.T, args ...string) string {
 	t.Helper()
-	cfg := settings(t, testkit.PrivateRedis(t), testkit.Database(t), append(args, "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
+	cfg := settings(t, testkit.PrivateRedis(t), testkit.Database(t),
+		append(args, "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
 	var log logged
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -51,7 +51,8 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 		admission: admission.New(stores.Redis, parts.Keys,
 			admission.Options{Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag)}, parts.Metrics.Admission, log),
 		hub: notification.NewHub(notification.HubConfig{
-			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres, Registerer: reg, Log: log,
+			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres,
+			Registerer: reg, Log: log,
 		}),
 	}
 	verifying := parts.VerifierConfig()

@@ -33,8 +33,9 @@ func (s *Stores) parts(cfg config.Config, reg prometheus.Registerer, log *slog.L
 	return p
 }
 
-// Connect opens both stores, waiting for each at most cfg.StartTimeout, and checks that Redis can be trusted with orders,
-// that the schema is migrated, that PARTITIONS is what it was at install and that Redis belongs to no other database.
+// Connect opens both stores, waiting for each at most cfg.StartTimeout, and checks that Redis can be trusted with
+// orders, that the schema is migrated, that PARTITIONS is what it was at install and that Redis belongs to no other
+// database.
 func Connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*Stores, error) {
 	s := &Stores{}
 	if err := s.connect(ctx, cfg, log); err != nil {
@@ -78,8 +79,8 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 	return s.checkInstallation(ctx, cfg.Partitions)
 }
 
-// checkInstallation refuses a Redis that belongs to another database: a worker would take its orders for orders of unknown
-// sales.
+// checkInstallation refuses a Redis that belongs to another database: a worker would take its orders for orders of
+// unknown sales.
 func (s *Stores) checkInstallation(ctx context.Context, partitions int) error {
 	id, err := s.Postgres.Installation(ctx)
 	if err != nil {
@@ -160,7 +161,9 @@ func redisOptions(cfg config.Config) (*redis.UniversalOptions, error) {
 }
 
 // waitFor tries until a server answers: at start, servers often come up together with us.
-func waitFor(ctx context.Context, server string, limit time.Duration, log *slog.Logger, try func(context.Context) error) error {
+func waitFor(
+	ctx context.Context, server string, limit time.Duration, log *slog.Logger, try func(context.Context) error,
+) error {
 	const attempt = 5 * time.Second
 	said := false
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {

@@ -39,7 +39,8 @@ func connect(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// TestConnectToACluster: a program of one installation takes it, and then one of another is refused, by whichever node it asks.
+// TestConnectToACluster: a program of one installation takes it, and then one of another is refused, by whichever node
+// it asks.
 func TestConnectToACluster(t *testing.T) {
 	t.Parallel()
 	cluster, ours := testkit.PrivateCluster(t), testkit.Database(t)
@@ -49,13 +50,15 @@ func TestConnectToACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stores.Close()
-	if err := recovery.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions, quiet); err != nil {
+	if err := recovery.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, cfg.Partitions,
+		quiet); err != nil {
 		t.Fatal(err)
 	}
 	if err := connect(t.Context(), cfg); err != nil {
 		t.Errorf("the same installation again: %v", err)
 	}
-	if err := connect(t.Context(), settings(t, cluster, testkit.Database(t))); pipeline.KindOf(err) != pipeline.KindInvalid {
+	if err := connect(t.Context(),
+		settings(t, cluster, testkit.Database(t))); pipeline.KindOf(err) != pipeline.KindInvalid {
 		t.Errorf("another installation: got %v, want KindInvalid", err)
 	}
 }
@@ -105,7 +108,8 @@ func TestConnectRefuses(t *testing.T) {
 			settings(t, testkit.PrivateRedis(t, "appendfsync no"), fitting), pipeline.KindInvalid, "appendfsync always",
 		},
 		"no Postgres": {
-			settings(t, sound, "postgres://nobody@/x?host=/nowhere", "--start-timeout", "1s"), pipeline.KindUnavailable, "Postgres did not answer within 1s",
+			settings(t, sound, "postgres://nobody@/x?host=/nowhere", "--start-timeout",
+				"1s"), pipeline.KindUnavailable, "Postgres did not answer within 1s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +131,8 @@ func TestConnectRefusesAForeignRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stores.Close()
-	if err := recovery.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, 16, quiet); err != nil {
+	if err := recovery.EnsureVerified(t.Context(), stores.Redis, pipeline.DefaultKeys, stores.Postgres, 16,
+		quiet); err != nil {
 		t.Fatal(err)
 	}
 	id, err := stores.Postgres.Installation(t.Context())
@@ -135,7 +140,8 @@ func TestConnectRefusesAForeignRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = connect(t.Context(), settings(t, server, second))
-	if !installation.IsForeign(err) || pipeline.KindOf(err) != pipeline.KindInvalid || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "REDIS_URL") {
+	if !installation.IsForeign(err) || pipeline.KindOf(err) != pipeline.KindInvalid ||
+		!strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "REDIS_URL") {
 		t.Errorf("another database: got %v, want it refused, with the owner and what to do", err)
 	}
 	if err := connect(t.Context(), settings(t, server, first)); err != nil {

@@ -10,7 +10,9 @@ import (
 )
 
 // deliveries are the parts of a worker that tell others what became of orders.
-func deliveries(stores *Stores, cfg config.Config, reg prometheus.Registerer, log *slog.Logger) (*webhook.Deliverer, *webhook.Pruner) {
+func deliveries(
+	stores *Stores, cfg config.Config, reg prometheus.Registerer, log *slog.Logger,
+) (*webhook.Deliverer, *webhook.Pruner) {
 	metrics := webhook.NewMetrics(reg)
 	deliverer := webhook.NewDeliverer(stores.Postgres, WebhookPolicy(cfg), metrics, log)
 	return deliverer, webhook.NewPruner(stores.Postgres, metrics, log)

@@ -40,15 +40,16 @@ const (
 	ExitUsage = 2 // used wrong: a setting or an argument
 )
 
-// Main is the whole of a server program: settings, log, signals, run. It returns the exit code. The first SIGINT or SIGTERM
-// asks it to finish, the second ends it at once.
+// Main is the whole of a server program: settings, log, signals, run. It returns the exit code. The first SIGINT or
+// SIGTERM asks it to finish, the second ends it at once.
 func Main(program config.Program, run func(context.Context, config.Config, string, *slog.Logger) error) int {
 	cfg, err := config.Load(program, os.Args[1:], os.Getenv, os.Stderr)
 	if errors.Is(err, config.ErrHelp) {
 		return ExitFine
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s can't start; these settings are wrong:\n%s\nRun %s --help for all of them.\n", program, err, program)
+		fmt.Fprintf(os.Stderr, "%s can't start; these settings are wrong:\n%s\nRun %s --help for all of them.\n", program,
+			err, program)
 		return ExitUsage
 	}
 	log := NewLogger(os.Stderr, cfg)

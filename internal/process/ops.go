@@ -26,7 +26,10 @@ type check struct {
 // newRegistry returns a registry with the metrics of the Go runtime and of the build.
 func newRegistry(version string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_build_info", Help: "Always 1; the label tells the version."}, []string{"version"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sluice_build_info",
+		Help: "Always 1; the label tells the version.",
+	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	reg.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
@@ -50,7 +53,8 @@ func opsHandler(reg *prometheus.Registry, checks []check) *http.ServeMux {
 		}
 		writeJSON(w, status, map[string]any{"checks": results})
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: 5 * time.Second, MaxRequestsInFlight: 4}))
+	mux.Handle("GET /metrics",
+		promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: 5 * time.Second, MaxRequestsInFlight: 4}))
 	return mux
 }
 

@@ -19,8 +19,8 @@ import (
 	"sluice/pipeline/waitlist"
 )
 
-// Parts makes the parts of the pipeline over one pair of stores, wired the same way in every program. Each program picks those
-// that it runs.
+// Parts makes the parts of the pipeline over one pair of stores, wired the same way in every program. Each program
+// picks those that it runs.
 type Parts struct {
 	Redis      redis.UniversalClient
 	Keys       pipeline.Keys
@@ -79,7 +79,8 @@ func (p *Parts) Canceller() *lifecycle.Canceller {
 // Payments takes payments.
 func (p *Parts) Payments() *payments.Service {
 	return payments.NewService(payments.Config{
-		Redis: p.Redis, Keys: p.Keys, Sales: p.Postgres, Store: p.Postgres, Notifier: p.Notifier(), Metrics: p.Metrics.Payment, Log: p.Log,
+		Redis: p.Redis, Keys: p.Keys, Sales: p.Postgres, Store: p.Postgres, Notifier: p.Notifier(),
+		Metrics: p.Metrics.Payment, Log: p.Log,
 	})
 }
 

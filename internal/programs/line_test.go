@@ -20,7 +20,8 @@ func TestLines(t *testing.T) {
 	if len(lines) != 2 {
 		t.Fatalf("got %d lines, want the two that are whole: %+v", len(lines), lines)
 	}
-	if got, want := lines[0].Text(), `worker joined partitions=16 to="two words"`; got != want || lines[0].Level != "INFO" || lines[0].Serious() {
+	if got, want := lines[0].Text(), `worker joined partitions=16 to="two words"`; got != want ||
+		lines[0].Level != "INFO" || lines[0].Serious() {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if want := time.Date(2026, 11, 21, 9, 49, 54, 708e6, time.UTC); !lines[0].Time.Equal(want) {

@@ -53,7 +53,8 @@ func Start(ctx context.Context, o Options, say func(step string)) (*Stack, error
 
 func (s *Stack) start(ctx context.Context, o Options, say func(string)) error {
 	// Before anything is started: what the processes would refuse is reported at once.
-	if _, err := settingsOf(append(slices.Clone(o.Environ), "DATABASE_URL=postgres://later", "REDIS_URL=redis://later")); err != nil {
+	if _, err := settingsOf(append(slices.Clone(o.Environ), "DATABASE_URL=postgres://later",
+		"REDIS_URL=redis://later")); err != nil {
 		return err
 	}
 	say("servers")

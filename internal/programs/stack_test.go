@@ -25,8 +25,10 @@ func TestMain(m *testing.M) {
 const startLimit = 3 * time.Minute
 
 func options(environ ...string) programs.Options {
-	return programs.Options{Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0",
-		Environ: append(os.Environ(), environ...)}
+	return programs.Options{
+		Workers: 2, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0",
+		Environ: append(os.Environ(), environ...),
+	}
 }
 
 func TestStackServesAndStops(t *testing.T) {
@@ -52,7 +54,10 @@ func TestStackServesAndStops(t *testing.T) {
 	if got := strings.Join(steps, " "); got != "servers schema programs" {
 		t.Errorf("got the steps %q", got)
 	}
-	for _, address := range []string{s.API.URL() + "/readyz", s.API.AdminURL() + "/metrics", s.Workers[0].AdminURL() + "/readyz"} {
+	for _, address := range []string{
+		s.API.URL() + "/readyz", s.API.AdminURL() + "/metrics",
+		s.Workers[0].AdminURL() + "/readyz",
+	} {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			t.Fatal(err)

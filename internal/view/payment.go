@@ -32,10 +32,12 @@ func NewPayment(p *payments.Payment) Payment {
 		amount = &p.Amount
 	}
 	return Payment{
-		ID: strconv.FormatInt(p.ID, 10), ReceivedAt: Time(p.ReceivedAt), DecidedAt: TimeOrNil(p.DecidedAt), Outcome: string(p.Outcome),
+		ID: strconv.FormatInt(p.ID,
+			10), ReceivedAt: Time(p.ReceivedAt), DecidedAt: TimeOrNil(p.DecidedAt), Outcome: string(p.Outcome),
 		Reason: textOrNil(string(p.Reason)), Detail: p.Detail, PaymentID: p.PaymentID, SaleID: p.SaleID, OrderID: p.OrderID,
-		UserID: textOrNil(p.UserID), Amount: amount, Currency: textOrNil(p.Currency), OrderStatus: textOrNil(string(p.OrderStatus)),
-		WebhookID: textOrNil(p.WebhookID), Actor: p.Actor,
+		UserID: textOrNil(p.UserID), Amount: amount, Currency: textOrNil(p.Currency),
+		OrderStatus: textOrNil(string(p.OrderStatus)),
+		WebhookID:   textOrNil(p.WebhookID), Actor: p.Actor,
 	}
 }
 

@@ -7,7 +7,14 @@ import (
 
 // What can't be an answer to try_many must not pass for "all are ours".
 func TestHeldReply(t *testing.T) {
-	for _, reply := range []any{nil, int64(0), "OK", []any{nil}, []any{"1"}, []any{int64(0)}, []any{int64(4)}, []any{int64(2), int64(2)}} {
+	for _, reply := range []any{
+		nil, int64(0), "OK",
+		[]any{nil},
+		[]any{"1"},
+		[]any{int64(0)},
+		[]any{int64(4)},
+		[]any{int64(2), int64(2)},
+	} {
 		if held, err := heldReply(reply, 3); err == nil {
 			t.Errorf("%#v: got %v, want an error", reply, held)
 		}

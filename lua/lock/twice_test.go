@@ -202,13 +202,20 @@ func TestEveryScriptMayRunTwice(t *testing.T) {
 			call: func(p *fixture) (any, error) {
 				return lock.Renew(p.ctx, p.rdb, []lock.Renewal{
 					{Key: p.locks.Lock, Owner: "ann", Hold: "a", TTL: 2 * ttl},
-					{Key: p.shares.Shares, Hold: "r s", TTL: 2 * ttl}, {Key: p.locks.Lock, Owner: "bob", Hold: "a", TTL: 2 * ttl},
+					{Key: p.shares.Shares, Hold: "r s", TTL: 2 * ttl},
+					{Key: p.locks.Lock, Owner: "bob", Hold: "a", TTL: 2 * ttl},
 				})
 			},
 			want: []bool{true, true, false},
 		},
-		{name: "share: read", call: func(p *fixture) (any, error) { return p.take(p.who("r", "r", false), reader) }, want: [2]int64{1, 0}},
-		{name: "share: permits", call: func(p *fixture) (any, error) { return p.take(p.who("p", "p", false), permits) }, want: [2]int64{1, 0}},
+		{
+			name: "share: read", call: func(p *fixture) (any, error) { return p.take(p.who("r", "r", false), reader) },
+			want: [2]int64{1, 0},
+		},
+		{
+			name: "share: permits", call: func(p *fixture) (any, error) { return p.take(p.who("p", "p", false), permits) },
+			want: [2]int64{1, 0},
+		},
 		{
 			name:   "share: wait for permits",
 			before: func(p *fixture) { p.ok(p.take(p.who("p", "p", false), permits)) },
@@ -234,14 +241,20 @@ func TestEveryScriptMayRunTwice(t *testing.T) {
 			call: func(p *fixture) (any, error) { return p.giveBack(p.who("p", "p", false), permits) },
 			want: true, again: false,
 		},
-		{name: "latch: arrive", call: func(p *fixture) (any, error) { return p.latch("ann", lock.Caller{}, false) }, want: int64(1)},
+		{
+			name: "latch: arrive", call: func(p *fixture) (any, error) { return p.latch("ann", lock.Caller{}, false) },
+			want: int64(1),
+		},
 		{
 			name:   "latch: arrive last",
 			before: func(p *fixture) { p.ok(p.latch("ann", p.who("x", "x", true), false)) },
 			call:   func(p *fixture) (any, error) { return p.latch("bob", lock.Caller{}, false) },
 			want:   int64(0),
 		},
-		{name: "latch: wait", call: func(p *fixture) (any, error) { return p.latch("", p.who("x", "x", true), false) }, want: int64(2)},
+		{
+			name: "latch: wait", call: func(p *fixture) (any, error) { return p.latch("", p.who("x", "x", true), false) },
+			want: int64(2),
+		},
 		{
 			name:   "latch: leave",
 			before: func(p *fixture) { p.ok(p.latch("", p.who("x", "x", true), false)) },

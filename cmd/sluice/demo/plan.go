@@ -19,8 +19,10 @@ type plan struct{ early, rush, late []buyers.Request }
 
 // newPlan makes a plan of exactly o.Requests requests. The same options give the same plan.
 func newPlan(o Options) plan {
-	p := buyers.Planner{Sale: saleID, Buyers: o.Buyers, AbandonShare: abandonShare,
-		Random: rand.New(rand.NewPCG(o.Seed, 0))}
+	p := buyers.Planner{
+		Sale: saleID, Buyers: o.Buyers, AbandonShare: abandonShare,
+		Random: rand.New(rand.NewPCG(o.Seed, 0)),
+	}
 	early := max(1, int(float64(o.Requests)*earlyShare))
 	late := max(1, int(float64(o.Requests)*lateShare))
 	return plan{early: p.First(early), rush: p.Rush(o.Requests - early - late), late: p.Again(late)}

@@ -126,9 +126,21 @@ func TestOptions(t *testing.T) {
 		t.Errorf("the defaults are refused: %v", err)
 	}
 	for _, wrong := range []Options{
-		{Requests: 199}, {Requests: 1_000_001}, {Stock: 9}, {Stock: 8001}, {Buyers: 999}, {Buyers: 10_001}, {Rate: 99}, {Rate: 50_001},
-		{Requests: -1}, {Buyers: -1}, {Stock: -1}, {Rate: -1},
-		{PayWithin: -time.Second}, {PayWithin: 999 * time.Millisecond}, {PayWithin: 25 * time.Hour},
+		{Requests: 199},
+		{Requests: 1_000_001},
+		{Stock: 9},
+		{Stock: 8001},
+		{Buyers: 999},
+		{Buyers: 10_001},
+		{Rate: 99},
+		{Rate: 50_001},
+		{Requests: -1},
+		{Buyers: -1},
+		{Stock: -1},
+		{Rate: -1},
+		{PayWithin: -time.Second},
+		{PayWithin: 999 * time.Millisecond},
+		{PayWithin: 25 * time.Hour},
 	} {
 		if err := wrong.WithDefaults().Validate(); err == nil {
 			t.Errorf("%+v is accepted", wrong)

@@ -77,7 +77,8 @@ func TestProofOfARealSaleCanFail(t *testing.T) {
 		t.Errorf("got the kill %+v, want a worker killed with orders in flight", s.killed)
 	}
 
-	if r0.Ends.Expired == 0 || r0.Ends.Cancelled == 0 || r0.Ends.HandedOver == 0 || r0.Leavers == 0 || r0.Payments[buyers.PaymentRepeated] == 0 {
+	if r0.Ends.Expired == 0 || r0.Ends.Cancelled == 0 || r0.Ends.HandedOver == 0 || r0.Leavers == 0 ||
+		r0.Payments[buyers.PaymentRepeated] == 0 {
 		t.Errorf("got %+v, payments %v, %d leavers: want some of each", r0.Ends, r0.Payments, r0.Leavers)
 	}
 	for _, fault := range []struct {
@@ -86,37 +87,56 @@ func TestProofOfARealSaleCanFail(t *testing.T) {
 		seen        []string
 		audit       bool // sees it as well
 	}{
-		{"an order is deleted",
+		{
+			"an order is deleted",
 			`create table hidden as select * from orders where id = ` + paidInTheRush + `;
 			 delete from orders where id in (select id from hidden)`,
 			`insert into orders select * from hidden; drop table hidden`,
-			[]string{everyAccept, soldOut, onePayment, unitsAddUp}, true},
-		{"an order is invented",
+			[]string{everyAccept, soldOut, onePayment, unitsAddUp},
+			true,
+		},
+		{
+			"an order is invented",
 			`insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at, pay_by)
 			 values ('demo', gen_random_uuid(), 1, 'stranger', 1, 'awaiting_payment', 0, 9999, now(), now() + interval '1h')`,
 			`delete from orders where user_id = 'stranger'`,
-			[]string{noStranger, asTold}, true},
-		{"a paid order is set back",
+			[]string{noStranger, asTold},
+			true,
+		},
+		{
+			"a paid order is set back",
 			`create table hidden as select * from orders where id = ` + paidInTheRush + `;
 			 update orders set status = 'awaiting_payment', paid_at = null, payment_id = null, pay_by = now() + interval '1h'
 			 where id in (select id from hidden)`,
 			`delete from orders where id in (select id from hidden); insert into orders select * from hidden; drop table hidden`,
-			[]string{onePayment, asTold, unitsAddUp}, false},
-		{"an order is paid twice",
+			[]string{onePayment, asTold, unitsAddUp},
+			false,
+		},
+		{
+			"an order is paid twice",
 			`insert into payments (payment_id, sale_id, order_id, amount, currency, outcome, actor, decided_at)
 			 values ('other', 'demo', ` + paidInTheRush + `, 1999, 'EUR', 'paid', 'x', now())`,
 			`delete from payments where payment_id = 'other'`,
-			[]string{onePayment}, false},
+			[]string{onePayment},
+			false,
+		},
 		{"a person who waits is overtaken", swapTurns, swapTurns, []string{fair}, false},
-		{"somebody who left is served",
+		{
+			"somebody who left is served",
 			`insert into orders (sale_id, id, number, user_id, quantity, status, partition, sequence, accepted_at, closed_at)
 			 select sale_id, order_id, number, user_id, 1, 'expired', partition, 9999, now(), now() from waitlist
 			 where left_at is not null limit 1`,
 			`delete from orders where sequence = 9999`,
-			[]string{turnsTold}, false},
-		{"an order changes its buyer",
+			[]string{turnsTold},
+			false,
+		},
+		{
+			"an order changes its buyer",
 			`update orders set user_id = 'stranger' where id = ` + paidInTheRush,
-			``, []string{everyAccept}, true},
+			``,
+			[]string{everyAccept},
+			true,
+		},
 	} {
 		execute(ctx, t, s, fault.cause)
 		r := mustProve(ctx, t, s)
@@ -138,7 +158,10 @@ func TestProofOfARealSaleCanFail(t *testing.T) {
 	for _, w := range s.stack.Workers {
 		_ = w.Kill() // one of them is dead already
 	}
-	if err := s.redis.XAdd(ctx, &redis.XAddArgs{Stream: pipeline.DefaultKeys.Orders(s.sale.Partitions[0]), Values: []string{"v", "0"}}).Err(); err != nil {
+	if err := s.redis.XAdd(ctx, &redis.XAddArgs{
+		Stream: pipeline.DefaultKeys.Orders(s.sale.Partitions[0]),
+		Values: []string{"v", "0"},
+	}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if r := mustProve(ctx, t, s); !slices.Contains(failed(r), "nothing is left in the stream") {
