@@ -2,10 +2,13 @@
 package internal_test
 
 import (
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,28 +16,84 @@ import (
 var (
 	namedTest   = regexp.MustCompile("`(Test[A-Z]\\w+)`")
 	definedTest = regexp.MustCompile(`(?m)^func (Test[A-Z]\w+)\(t \*testing\.T\)`)
-	invariant   = regexp.MustCompile(`(?m)^\| (I\d) \|.*\|$`)
+	invariant   = regexp.MustCompile(`(?m)^\| (I\d+) \|.*\|$`)
 	mdLink      = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	namedFile   = regexp.MustCompile("`([\\w./*-]+\\.(?:go|lua|sql|sh|ya?ml))`")
+	placeholder = regexp.MustCompile(`^(.*/)?(x(_test)?\.\w+|\d*NN_\w+\.sql)$`) // of the lists in CONTRIBUTING.md
+	picture     = regexp.MustCompile("(?s)```mermaid\nflowchart (.*?)```")
 )
 
-// TestEveryInvariantNamesItsTests checks that each invariant has tests, and that each test it names exists.
+// TestEveryInvariantNamesItsTests checks that each invariant names a test; TestNamedTestsExist, that it exists.
 func TestEveryInvariantNamesItsTests(t *testing.T) {
 	t.Parallel()
-	defined := definedTests(t)
 	rows := invariant.FindAllStringSubmatch(read(t, "../ARCHITECTURE.md"), -1)
-	if len(rows) != 9 {
-		t.Fatalf("ARCHITECTURE.md lists %d invariants, want 9", len(rows))
+	if len(rows) != 10 {
+		t.Fatalf("ARCHITECTURE.md lists %d invariants, want 10", len(rows))
 	}
 	for _, row := range rows {
-		names := namedTest.FindAllStringSubmatch(row[0], -1)
-		if len(names) == 0 {
+		if !namedTest.MatchString(row[0]) {
 			t.Errorf("%s names no test", row[1])
 		}
-		for _, name := range names {
+	}
+}
+
+// TestNamedTestsExist checks that each test that a document names exists.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	defined := map[string]bool{}
+	walk(t, "_test.go", func(path string) {
+		for _, match := range definedTest.FindAllStringSubmatch(read(t, path), -1) {
+			defined[match[1]] = true
+		}
+	})
+	names := 0
+	walk(t, ".md", func(path string) {
+		for _, name := range namedTest.FindAllStringSubmatch(read(t, path), -1) {
+			names++
 			if !defined[name[1]] {
-				t.Errorf("%s names %s, which does not exist", row[1], name[1])
+				t.Errorf("%s names %s, which does not exist", path, name[1])
 			}
 		}
+	})
+	if names < 50 {
+		t.Errorf("found only %d names of tests", names)
+	}
+}
+
+// TestNamedFilesExist checks that each source file that a document names exists: a path from the root of the tree, or
+// a bare file name from anywhere. The changelog is left out, because it speaks of the past.
+func TestNamedFilesExist(t *testing.T) {
+	t.Parallel()
+	var paths []string
+	walk(t, "", func(path string) {
+		paths = append(paths, strings.TrimPrefix(path, "../"))
+	})
+	exists := func(name string) bool {
+		return slices.ContainsFunc(paths, func(path string) bool {
+			if !strings.Contains(name, "/") {
+				path = filepath.Base(path)
+			}
+			matched, err := filepath.Match(name, path)
+			return err == nil && matched
+		})
+	}
+	names := 0
+	walk(t, ".md", func(path string) {
+		if path == "../CHANGELOG.md" {
+			return
+		}
+		for _, name := range namedFile.FindAllStringSubmatch(read(t, path), -1) {
+			if placeholder.MatchString(name[1]) {
+				continue
+			}
+			names++
+			if !exists(name[1]) {
+				t.Errorf("%s names %s, which does not exist", path, name[1])
+			}
+		}
+	})
+	if names < 50 {
+		t.Errorf("found only %d names of files", names)
 	}
 }
 
@@ -42,8 +101,8 @@ func TestEveryInvariantNamesItsTests(t *testing.T) {
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	links := 0
-	walk(t, ".md", func(path, text string) {
-		for _, link := range mdLink.FindAllStringSubmatch(text, -1) {
+	walk(t, ".md", func(path string) {
+		for _, link := range mdLink.FindAllStringSubmatch(read(t, path), -1) {
 			links++
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), link[1])); err != nil {
 				t.Errorf("%s links to %s, which does not exist", path, link[1])
@@ -55,29 +114,98 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-func definedTests(t *testing.T) map[string]bool {
-	t.Helper()
-	defined := map[string]bool{}
-	walk(t, "_test.go", func(_, text string) {
-		for _, match := range definedTest.FindAllStringSubmatch(text, -1) {
-			defined[match[1]] = true
+// TestThePictureShowsTheRooms checks that the picture in ARCHITECTURE.md has the arrows between the packages of
+// pipeline/, and no others. It leaves out the packages that every room uses, and those that use every room.
+func TestThePictureShowsTheRooms(t *testing.T) {
+	t.Parallel()
+	rooms := map[string]bool{}
+	entries, err := os.ReadDir("../pipeline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		rooms[entry.Name()] = entry.IsDir()
+	}
+	for _, leftOut := range []string{"metrics", "pipelinetest", "redisstore", "retry"} {
+		delete(rooms, leftOut)
+	}
+	got, want := drawnArrows(t, rooms), importedArrows(t, rooms)
+	for arrow := range want {
+		if !got[arrow] {
+			t.Errorf("the picture lacks %s", arrow)
 		}
-	})
-	return defined
+	}
+	for arrow := range got {
+		if !want[arrow] {
+			t.Errorf("the picture shows %s, which no file imports", arrow)
+		}
+	}
+	if len(want) == 0 {
+		t.Error("found no arrow")
+	}
 }
 
-// walk visits the repository's files whose names end so.
-func walk(t *testing.T, ending string, visit func(path, text string)) {
+// drawnArrows reads lines such as "a --> b & c --> d".
+func drawnArrows(t *testing.T, rooms map[string]bool) map[string]bool {
+	t.Helper()
+	text := picture.FindStringSubmatch(read(t, "../ARCHITECTURE.md"))
+	if text == nil {
+		t.Fatal("ARCHITECTURE.md has no flowchart")
+	}
+	arrows := map[string]bool{}
+	for line := range strings.Lines(text[1]) {
+		ends := strings.Split(strings.TrimSpace(line), " --> ")
+		for i, end := range ends[1:] {
+			for from := range strings.SplitSeq(ends[i], " & ") {
+				for to := range strings.SplitSeq(end, " & ") {
+					if rooms[from] && rooms[to] {
+						arrows[from+" --> "+to] = true
+					}
+				}
+			}
+		}
+	}
+	return arrows
+}
+
+func importedArrows(t *testing.T, rooms map[string]bool) map[string]bool {
+	t.Helper()
+	arrows := map[string]bool{}
+	files, err := filepath.Glob("../pipeline/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		from := filepath.Base(filepath.Dir(path))
+		if !rooms[from] || strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range file.Imports {
+			if to, ok := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "sluice/pipeline/"); ok && rooms[to] {
+				arrows[from+" --> "+to] = true
+			}
+		}
+	}
+	return arrows
+}
+
+// walk visits the repository's files whose names end so, without hidden folders and test data.
+func walk(t *testing.T, ending string, visit func(path string)) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." {
+		hidden := strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".."
+		if entry.IsDir() && (hidden || entry.Name() == "testdata") {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(path, ending) && !entry.IsDir() {
-			visit(path, read(t, path))
+			visit(path)
 		}
 		return nil
 	})
