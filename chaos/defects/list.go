@@ -18,30 +18,33 @@ type edit struct{ file, old, new string }
 
 var defects = []defect{
 	{name: "ack-before-persist", edits: []edit{{
-		"pipeline/consume.go",
+		"pipeline/worker/process.go",
 		"	result, err := w.persist(ctx, generation, locked)\n",
 		"	w.settle(ctx, locked)\n	result, err := w.persist(ctx, generation, locked)\n",
 	}}},
 	{name: "ack-what-others-locked", edits: []edit{{
-		"pipeline/consume.go",
+		"pipeline/worker/process.go",
 		"	w.finish(ctx, result.done)\n	buried, buryErr",
-		"	if err == nil {\n		for _, e := range events {\n			result.done = append(result.done, lockedEvent{Event: e})\n		}\n	}\n	w.finish(ctx, result.done)\n	buried, buryErr",
+		"	if err == nil {\n		for _, e := range events {\n" +
+			"			result.done = append(result.done, lockedEvent{Event: e})\n		}\n	}\n" +
+			"	w.finish(ctx, result.done)\n	buried, buryErr",
 	}}},
 	{name: "no-claim", edits: []edit{{
-		"pipeline/worker.go",
+		"pipeline/worker/worker.go",
 		"	running.Go(func() { w.reclaimLoop(ctx) })\n",
 		"",
 	}}},
 	{name: "group-from-the-end", edits: []edit{{
-		"pipeline/worker.go",
-		`w.keys.Orders(p), Group, "0")`,
-		`w.keys.Orders(p), Group, "$")`,
-	}}, caughtBy: &test{"./pipeline", "TestGroupLost"}},
+		"pipeline/redisstore/group.go",
+		"		pipe.XGroupCreateMkStream(ctx, keys.Orders(p), pipeline.Group, \"0\")\n",
+		"		start := map[bool]string{true: \"$\", false: \"0\"}[consumer != \"\"]\n" +
+			"		pipe.XGroupCreateMkStream(ctx, keys.Orders(p), pipeline.Group, start)\n",
+	}}, caughtBy: &test{"./pipeline/worker", "TestGroupLost"}},
 	{name: "no-locks", edits: []edit{{
-		"pipeline/persist.go",
+		"pipeline/worker/lock.go",
 		"		case batch.Held[i]:\n",
 		"		default:\n",
-	}}, harmless: "the lock saves double work; what makes a second pass harmless is the insert"},
+	}}, harmless: "the lock saves double work; what makes a second attempt harmless is the insert"},
 	{name: "redelivery-counted-again", edits: []edit{{
 		"db/persist.go",
 		"select sale_id, quantity as units from inserted\n",
@@ -63,18 +66,18 @@ var defects = []defect{
 		"",
 	}}},
 	{name: "refused-without-letter", edits: []edit{{
-		"pipeline/dead_letter.go",
+		"pipeline/worker/refuse.go",
 		"		if err := w.bury(ctx, entries, r); err != nil {\n			return buried, err\n		}\n",
 		"",
 	}}},
 	{name: "nothing-was-lost", edits: []edit{{
-		"pipeline/verify.go",
+		"pipeline/recovery/verify.go",
 		"		if why := holds.behind(m); why != \"\" {\n			found",
 		"		if why := holds.behind(m); false {\n			found",
 	}}},
 	{name: "no-watermark", edits: []edit{{
-		"pipeline/verify.go",
-		"	case h.accepted < m.Accepted:\n		return \"accepts\"\n",
+		"pipeline/recovery/verify.go",
+		"	case h.Accepted < m.Accepted:\n		return \"accepts\"\n",
 		"",
 	}}},
 	{name: "no-trust-in-admit", edits: []edit{{
@@ -83,33 +86,33 @@ var defects = []defect{
 		"local known = true\n",
 	}}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
-		"pipeline/rebuild.go",
+		"pipeline/recovery/rebuild.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
 		"	c.stock = sale.ShareOf(p, sale.Total)\n",
 	}}},
 	{name: "rebuild-forgets-the-stream", edits: []edit{{
-		"pipeline/rebuild.go",
+		"pipeline/recovery/rebuild.go",
 		"	for _, e := range events {\n		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {\n",
 		"	for _, e := range events {\n		if true {\n",
-	}}, caughtBy: &test{"./pipeline", "TestAnOlderStateIsRebuilt"}},
+	}}, caughtBy: &test{"./pipeline/recovery", "TestAnOlderStateIsRebuilt"}},
 	{name: "no-generation", edits: []edit{{
 		"db/persist.go",
 		"	select from join_generation() as number where number = $9\n",
 		"	select from join_generation() as number where number = $9 or true\n",
 	}}, caughtBy: &test{"./db", "TestAStaleGenerationPersistsNothing"}},
-	{name: "no-witness", edits: []edit{{
-		"pipeline/verify.go",
-		"	for _, witness := range v.witnesses {\n",
-		"	for _, witness := range v.witnesses[:0] {\n",
+	{name: "no-recent-accepts", edits: []edit{{
+		"pipeline/recovery/verify.go",
+		"	return v.Resubmit(ctx, p)\n",
+		"	return nil\n",
 	}}},
 	{name: "no-issuer-of-numbers", edits: []edit{{
 		"lua/lease.lua",
 		"if redis.call('GET', issuer) ~= server or redis.call('EXISTS', counter) == 0 then\n",
 		"if redis.call('EXISTS', counter) == 0 then\n",
-	}}, caughtBy: &test{"./pipeline", "TestARestoredCounterRepeatsNoNumber"}},
-	{name: "stale-not-shown-again", edits: []edit{{
-		"pipeline/stale.go",
-		"	for key, group := range bySaleAndPartition(events) {\n",
-		"	for key, group := range bySaleAndPartition(events[:0]) {\n",
+	}}, caughtBy: &test{"./pipeline/ordernumber", "TestARestoredCounterRepeatsNoNumber"}},
+	{name: "stale-not-resubmitted", edits: []edit{{
+		"pipeline/worker/stale_generation.go",
+		"	for at, group := range bySalePartition(events) {\n",
+		"	for at, group := range bySalePartition(events[:0]) {\n",
 	}}},
 }
