@@ -71,13 +71,13 @@ var defects = []defect{
 		"",
 	}}},
 	{name: "nothing-was-lost", edits: []edit{{
-		"pipeline/recovery/verify.go",
-		"		if why := holds.behind(m); why != \"\" {\n			found",
-		"		if why := holds.behind(m); false {\n			found",
+		"pipeline/recovery/lag.go",
+		"		if why := state.behind(m); why != \"\" {\n			found",
+		"		if why := state.behind(m); false {\n			found",
 	}}},
 	{name: "no-watermark", edits: []edit{{
-		"pipeline/recovery/verify.go",
-		"	case h.Accepted < m.Accepted:\n		return \"accepts\"\n",
+		"pipeline/recovery/lag.go",
+		"	case s.Accepted < m.Accepted:\n		return \"accepts\"\n",
 		"",
 	}}},
 	{name: "no-trust-in-admit", edits: []edit{{
@@ -86,12 +86,12 @@ var defects = []defect{
 		"local known = true\n",
 	}}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
-		"pipeline/recovery/rebuild.go",
+		"pipeline/recovery/collect.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
 		"	c.stock = sale.ShareOf(p, sale.Total)\n",
 	}}},
 	{name: "rebuild-forgets-the-stream", edits: []edit{{
-		"pipeline/recovery/rebuild.go",
+		"pipeline/recovery/collect.go",
 		"	for _, e := range events {\n		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {\n",
 		"	for _, e := range events {\n		if true {\n",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAnOlderStateIsRebuilt"}},
@@ -101,7 +101,7 @@ var defects = []defect{
 		"	select from join_generation() as number where number = $9 or true\n",
 	}}, caughtBy: &test{"./db", "TestAStaleGenerationPersistsNothing"}},
 	{name: "no-recent-accepts", edits: []edit{{
-		"pipeline/recovery/verify.go",
+		"pipeline/recovery/trust.go",
 		"	return v.Resubmit(ctx, p)\n",
 		"	return nil\n",
 	}}},

@@ -7,13 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/redisstore"
-	"sluice/pipeline/retry"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
+	"sluice/pipeline/retry"
 )
 
 const (

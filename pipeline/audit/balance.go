@@ -3,13 +3,12 @@ package audit
 import (
 	"context"
 
-	"sluice/pipeline"
-	"sluice/pipeline/redisstore"
-	"sluice/pipeline/retry"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
+	"sluice/pipeline/retry"
 )
 
 const (

@@ -13,8 +13,8 @@ const (
 )
 
 // Drift is one check of a sale's units.
-func (s *Reconciler) Drift(ctx context.Context, sale *pipeline.Sale) (units int64, exact bool, err error) {
+func (r *Reconciler) Drift(ctx context.Context, sale *pipeline.Sale) (units int64, exact bool, err error) {
 	found := map[string]audit.Drift{}
-	err = s.checkAll(ctx, []*pipeline.Sale{sale}, found)
+	err = r.checkAll(ctx, []*pipeline.Sale{sale}, found)
 	return found[sale.ID].Units, found[sale.ID].Exact, err
 }

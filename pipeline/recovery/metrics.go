@@ -7,8 +7,8 @@ import (
 	"sluice/pipeline"
 )
 
-// RecoveryMetrics tell whether Redis is trusted, what was rebuilt, and whether the books balance. Gauges are vectors also where
-// they have no label: they show up only in the processes that set them.
+// Metrics say whether Redis is trusted, what was rebuilt, and whether the books balance. Gauges are vectors even where
+// they have no label, so that only the processes that set them export them.
 type Metrics struct {
 	trusted        *prometheus.GaugeVec
 	rebuilds       *prometheus.CounterVec
@@ -21,7 +21,7 @@ type Metrics struct {
 	audits         *prometheus.CounterVec
 }
 
-// NewRecoveryMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -31,13 +31,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	return &Metrics{
-		trusted:  gauge("sluice_redis_trusted", "Whether Redis' state is verified: 1, or 0 while nobody is admitted.", "partition"),
+		trusted: gauge("sluice_redis_trusted",
+			"Whether Redis' state is verified: 1, or 0 while nobody is admitted.", "partition"),
 		rebuilds: counter("sluice_rebuilds_total", "Sales rebuilt in Redis, by what was found lost.", "reason"),
-		acceptsMissing: factory.NewCounter(prometheus.CounterOpts{Name: "sluice_accepts_missing_total",
-			Help: "Accepts that a rebuild found neither in Postgres nor in the stream; some come back, see sluice_accepts_readmitted_total."}),
-		repaired:       counter("sluice_stock_repaired_total", "Units that repairs put back into stock, or took out of it.", "direction"),
+		acceptsMissing: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_accepts_missing_total",
+			Help: "Accepts that a rebuild found neither in Postgres nor in the stream; some come back, " +
+				"see sluice_accepts_readmitted_total.",
+		}),
+		repaired: counter("sluice_stock_repaired_total",
+			"Units that repairs put back into stock, or took out of it.", "direction"),
 		stockRemaining: gauge("sluice_stock_remaining", "Units left in Redis.", "sale"),
-		stockDrift:     gauge("sluice_stock_drift", "Units that are missing (more than 0) or sold twice (less than 0); must stay 0.", "sale"),
+		stockDrift: gauge("sluice_stock_drift",
+			"Units that are missing (more than 0) or sold twice (less than 0); must stay 0.", "sale"),
 		lettersWaiting: gauge("sluice_dead_letters_waiting", "Dead letters that wait for an operator."),
 		audits:         counter("sluice_audits_total", "Audits of a sale's buyers, by result.", "result"),
 	}

@@ -77,7 +77,8 @@ func (w *watch) wants(saleID string, remaining, drift float64) {
 	}
 }
 
-// The metrics say what is left and what is missing, for orders in every state; and tell an operator, who is asked to mend it.
+// The metrics say what is left and what is missing, for orders in every state; and tell an operator, who is asked to
+// mend it.
 func TestStockAndDriftAreShown(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), NoSale: true})

@@ -55,8 +55,9 @@ func planned(reports []pipeline.RebuildReport) string {
 	return strings.Join(lines, "\n")
 }
 
-// Whatever Redis and Postgres disagree about is mended, in Redis: the plan changes nothing and says what the repair then does,
-// every unit is where Postgres and the stream say, and the audit log tells. What Postgres alone is wrong about stays found.
+// Whatever Redis and Postgres disagree about is mended, in Redis: the plan changes nothing and says what the repair
+// then does, every unit is where Postgres and the stream say, and the audit log tells. What Postgres alone is wrong
+// about stays found.
 func TestEveryTamperingIsRepaired(t *testing.T) {
 	t.Parallel()
 	for _, test := range pipelinetest.Tamperings {
@@ -119,8 +120,8 @@ func TestNothingToRepair(t *testing.T) {
 	pipelinetest.WantKind(t, err, pipeline.KindNotLoaded)
 }
 
-// An accept whose event was deleted by somebody is kept: its buyer was told 202, and the slot still says what for. An order
-// that has ended is not: its units are leaked, and go back.
+// An accept whose event was deleted by somebody is kept: its buyer was told 202, and the slot still says what for. An
+// order that has ended is not: its units are leaked, and go back.
 func TestARepairKeepsWhatABuyerWasTold(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{PaymentWindow: time.Hour}})
@@ -146,7 +147,8 @@ func TestARepairKeepsWhatABuyerWasTold(t *testing.T) {
 	}
 }
 
-// An accept that is only left in a slot, and can't stand, is rejected with a letter; both the audit and the letter say so.
+// An accept that is only left in a slot, and can't stand, is rejected with a letter; both the audit and the letter say
+// so.
 func TestARepairRejectsWhatCannotStand(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL()})

@@ -54,8 +54,8 @@ func TestARestartIsVerifiedFirst(t *testing.T) {
 	}
 }
 
-// Redis loses everything in the middle of a sale, again and again, while buyers go on and a worker has orders in hand. Every
-// accept that was told ends as one row, not one unit is sold above the total, and the sale opens by itself.
+// Redis loses everything in the middle of a sale, again and again, while buyers go on and a worker has orders in hand.
+// Every accept that was told ends as one row, not one unit is sold above the total, and the sale opens by itself.
 func TestFlushInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -178,8 +178,8 @@ func TestAcceptsThatOnlyTheAPIKnows(t *testing.T) {
 	}
 }
 
-// An api that could not look while Redis was flushed and rebuilt by somebody else (it was stopped, or cut off) finds it trusted
-// under the run_id that it knows. What only that api remembers is shown to Redis all the same.
+// An api that could not look while Redis was flushed and rebuilt by somebody else (it was stopped, or cut off) finds it
+// trusted under the run_id that it knows. What only that api remembers is shown to Redis all the same.
 func TestAnAPIThatMissedALossShowsWhatItKnows(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -205,7 +205,8 @@ func TestAnAPIThatMissedALossShowsWhatItKnows(t *testing.T) {
 	everyAcceptHasItsRow(r, told)
 }
 
-// Keys of a sale that hold something else by some accident are as good as lost: they are rebuilt, and keep nobody else closed.
+// Keys of a sale that hold something else by some accident are as good as lost: they are rebuilt, and keep nobody else
+// closed.
 func TestKeysOfAnotherTypeAreRebuilt(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -259,8 +260,8 @@ func TestARebuildIsOnRecord(t *testing.T) {
 	r.Balanced(r.Sale, 5)
 }
 
-// overtaken is a Postgres in which another verification begins just when a rebuild is to be recorded: the connection that
-// elected this one was cut.
+// overtaken is a Postgres in which another verification begins just when a rebuild is to be recorded: the connection
+// that elected this one was cut.
 type overtaken struct {
 	recovery.VerifyStore
 	times int
@@ -485,8 +486,8 @@ func TestVerifiersAtOnce(t *testing.T) {
 	r.Balanced(r.Sale, 300)
 }
 
-// TestAnOlderStateInTheSameProcessIsNotTrusted: a server that followed another one and was promoted again has the run_id under
-// which it was verified, and less data.
+// TestAnOlderStateInTheSameProcessIsNotTrusted: a server that followed another one and was promoted again has the
+// run_id under which it was verified, and less data.
 func TestAnOlderStateInTheSameProcessIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)

@@ -1,0 +1,93 @@
+package recovery
+
+import (
+	"context"
+
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// collected is what a sale on a partition must be, according to Postgres and the stream.
+type collected struct {
+	stock, live, inFlight, slots, accepted, missing int64
+	waiting, tickets                                int64
+}
+
+func (c collected) report(l lag, cause string) pipeline.RebuildReport {
+	return pipeline.RebuildReport{
+		SaleID: l.watermark.SaleID, Partition: l.watermark.Partition, Cause: cause, Reason: l.why,
+		StockBefore: l.state.Stock, StockAfter: c.stock, AcceptedBefore: l.state.Accepted, AcceptedAfter: c.accepted,
+		Live: c.live, InFlight: c.inFlight, Slots: c.slots, Missing: c.missing, Waiting: c.waiting,
+	}
+}
+
+// slotTaker receives every buyer's slot once.
+type slotTaker interface {
+	take(ctx context.Context, userID string, slot lua.Slot) error
+}
+
+// collect finds out which buyers have a slot of a sale, who waits for it, and what is left of it. The live orders come
+// first; an event in the stream gets a slot where its order has no row and its buyer no other order: only those hold
+// units.
+func (v *Verifier) collect(
+	ctx context.Context, l lag, events []pipeline.Event, slots slotTaker, waitlist entryTaker,
+) (*pipeline.Sale, collected, error) {
+	p := l.watermark.Partition
+	sale, err := v.Store.Sale(ctx, l.watermark.SaleID)
+	if err != nil {
+		return nil, collected{}, err
+	}
+	c := collected{accepted: max(l.state.Accepted, l.watermark.Accepted)}
+	ids, buyers := make([]string, len(events)), map[string]bool{}
+	for i, e := range events {
+		ids[i] = e.OrderID
+		buyers[e.UserID] = false
+		c.accepted = max(c.accepted, e.Sequence)
+	}
+	var units int64
+	ledger, err := v.Store.Ledger(ctx, sale.ID, ids, func(o pipeline.LedgerOrder) error {
+		if o.Partition != p {
+			return nil
+		}
+		if _, waits := buyers[o.UserID]; waits {
+			buyers[o.UserID] = true
+		}
+		c.live++
+		units += int64(o.Quantity)
+		return slots.take(ctx, o.UserID, slotOfOrder(&o))
+	}, nil)
+	if err != nil {
+		return nil, c, err
+	}
+	for _, e := range events {
+		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {
+			continue
+		}
+		buyers[e.UserID] = true
+		c.inFlight++
+		units += int64(e.Quantity)
+		if err := slots.take(ctx, e.UserID, slotOfEvent(&e)); err != nil {
+			return nil, c, err
+		}
+	}
+	c.slots = c.live + c.inFlight
+	c.accepted = max(c.accepted, ledger.Watermarks[p])
+	c.missing = max(0, c.accepted-ledger.ByPartition[p]-c.inFlight-l.watermark.Lost)
+	c.stock = sale.ShareOf(p, sale.Total) - units
+	err = v.collectWaitlist(ctx, l, events, buyers, &c, waitlist)
+	return sale, c, err
+}
+
+func slotOfOrder(o *pipeline.LedgerOrder) lua.Slot {
+	return lua.Slot{
+		OrderID: o.OrderID, Quantity: o.Quantity, Number: o.Number,
+		AcceptedMS: o.AcceptedAt.UnixMilli(), Sequence: o.Sequence,
+	}
+}
+
+func slotOfEvent(e *pipeline.Event) lua.Slot {
+	return lua.Slot{
+		OrderID: e.OrderID, Quantity: e.Quantity, Number: e.Number,
+		AcceptedMS: e.AcceptedAt.UnixMilli(), Sequence: e.Sequence,
+	}
+}

@@ -1,0 +1,17 @@
+// Package recovery is what an order owes its survival to when Redis loses something: it makes sure that nothing is sold
+// from a Redis whose state is wrong.
+//
+// A Verifier runs in every api and worker (verifier.go). It looks which partitions are trusted (trust.go); those that
+// are not it compares with Postgres, in a round that closes them and opens them again (round.go). A sale that is behind
+// its watermark (lag.go) is rebuilt: rebuild.go takes the steps, collect.go finds out what the sale must be,
+// stage_slots.go and stage_waitlist.go write it beside the old one. operator_rebuild.go does the same at an operator's
+// request.
+//
+// A Reconciler runs in the one worker that is elected (reconcile.go): it compares units and buyers while a sale is
+// running, and exports what it finds. A Repairer (repair.go) rebuilds a sale that an audit has proved wrong.
+//
+// The package relies on the scripts, which admit nobody on a partition that is not trusted, on the generation in
+// Postgres, which refuses what was fetched before a verification, and on package audit for the proof that something is
+// wrong. It does not bring back accepts that neither Postgres nor the stream has: the process that knows them submits
+// them again (see package resubmit).
+package recovery

@@ -1,0 +1,223 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/audit"
+	"sluice/pipeline/installation"
+	"sluice/pipeline/retry"
+)
+
+const (
+	// lookEvery is the time between two looks, and so the longest that a restart, a failover or a flush goes unnoticed.
+	// Nobody is admitted meanwhile, because the scripts notice at once. A look takes a microsecond of Redis per partition.
+	lookEvery = 250 * time.Millisecond
+	// reopenGrace is how long a partition that has lost something is open for lost accepts only: several looks of every
+	// process that may have some in flight.
+	reopenGrace = 6 * lookEvery
+	// watchEvery is how often the counters of a trusted Redis are compared with Postgres.
+	watchEvery = 2 * time.Second
+	// verifyLimit bounds one verification. A million live orders take some ten seconds.
+	verifyLimit = 10 * time.Minute
+	// verifyName is the name of the lock in Postgres by which verifications exclude each other.
+	verifyName = "verify"
+)
+
+// VerifyStore is what a verification needs of Postgres.
+type VerifyStore interface {
+	audit.LedgerSource
+	// Installation is the id of the installation whose database this is.
+	Installation(ctx context.Context) (string, error)
+	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
+	Watermarks(ctx context.Context) ([]pipeline.Watermark, error)
+	NextGeneration(ctx context.Context) (pipeline.Generation, error)
+	RunExclusively(ctx context.Context, name string, do func(context.Context) error) (ran bool, err error)
+	// RecordRebuild refuses what a verification of an earlier generation found, with ErrStaleGeneration.
+	RecordRebuild(ctx context.Context, g pipeline.Generation, actor string, r pipeline.RebuildReport) error
+	// EachWaitlistEntry calls each for every entry of a waitlist on a partition, in the order of tickets.
+	EachWaitlistEntry(ctx context.Context, saleID string, p pipeline.Partition,
+		each func(pipeline.WaitlistEntry) error) error
+}
+
+// Verifier makes sure that nothing is sold from Redis unless its state is known to be good. Every script that admits,
+// releases or loads compares the key `trusted` with the run_id and the replication id of the server that runs it. So a
+// server that restarted, failed over, followed another one for a while, was restored or flushed admits nobody until a
+// verifier has compared each sale with Postgres and rebuilt what is behind. Every api and worker runs one; Postgres
+// lets one of them work at a time.
+type Verifier struct {
+	VerifierConfig
+
+	seen   []seenPartition // in the previous look, per partition
+	id     string          // of the installation; empty until it is read
+	looked time.Time       // when the previous look began; zero before the first
+}
+
+// VerifierConfig is what a Verifier works with.
+type VerifierConfig struct {
+	Redis      redis.UniversalClient
+	Keys       pipeline.Keys
+	Store      VerifyStore
+	Partitions int      // of the installation
+	Metrics    *Metrics // nil: nothing is exported
+	Log        *slog.Logger
+
+	// Resubmit submits this process' recent accepts of a partition to Redis again. It is called after each verification
+	// that may have followed a loss, once for each partition, and again after an error. Nil where a process gives no
+	// receipts.
+	Resubmit func(ctx context.Context, p pipeline.Partition) error
+	// Found is called with the result of each look: an error for which IsForeign is true while Redis belongs to another
+	// installation. Only Run and Ensure call it. Nil: nothing is called.
+	Found func(error)
+}
+
+// NewVerifier returns a Verifier that has not looked yet.
+func NewVerifier(c VerifierConfig) *Verifier {
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	return &Verifier{VerifierConfig: c, seen: make([]seenPartition, c.Partitions)}
+}
+
+// Run keeps the partitions verified until the context ends. No error ends it. Only one Run, Ensure or Rebuild at a time
+// may use a Verifier.
+func (v *Verifier) Run(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		_, err := v.tick(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			v.logObstacle(err)
+		}
+		failing = err != nil
+		retry.Sleep(ctx, lookEvery)
+	}
+}
+
+// logObstacle logs why nobody can order. A Redis of another installation does not go away by itself: an operator has to
+// act.
+func (v *Verifier) logObstacle(err error) {
+	if installation.IsForeign(err) {
+		v.Log.Error("Redis belongs to another installation; nothing is taken from it and nobody can order", "error", err)
+		return
+	}
+	v.Log.Warn("Redis is not verified; nobody can order until it is", "error", err)
+}
+
+// Ensure returns once every partition is trusted, and verifies those that are not. It fails when the context ends, with
+// the last obstacle, or when Redis belongs to another installation.
+func (v *Verifier) Ensure(ctx context.Context) error {
+	for {
+		trusted, err := v.tick(ctx)
+		if trusted {
+			return nil
+		}
+		if installation.IsForeign(err) { // only an operator can change that
+			return err
+		}
+		retry.Sleep(ctx, lookEvery)
+		if ctx.Err() != nil {
+			return errors.Join(pipeline.Errorf(pipeline.KindUnavailable, "Redis was not verified in time"), err)
+		}
+	}
+}
+
+// tick looks once, submits recent accepts again where something may be lost, and verifies what is not trusted unless
+// another process does. It reports whether every partition is trusted.
+func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
+	began := time.Now()
+	states, runIDs, err := v.look(ctx)
+	if v.Found != nil {
+		v.Found(err)
+	}
+	if err != nil {
+		return false, err
+	}
+	missed := v.mayHaveMissed(time.Now())
+	v.looked = began
+	trusted = true
+	for p, state := range states {
+		v.note(pipeline.Partition(p), state, runIDs[p])
+		v.seen[p].due = v.seen[p].due || missed
+		trusted = trusted && state == lua.Trusted
+	}
+	err = v.resubmitDue(ctx, states)
+	if trusted {
+		return true, err
+	}
+	_, verifyErr := v.Store.RunExclusively(ctx, verifyName, v.verifyUntrusted)
+	return false, errors.Join(err, verifyErr)
+}
+
+// verifyUntrusted verifies every partition that is not trusted. A verification before this one may have died at any
+// step.
+func (v *Verifier) verifyUntrusted(ctx context.Context) error {
+	states, _, err := v.look(ctx)
+	if err != nil {
+		return err
+	}
+	var untrusted, reopening []pipeline.Partition
+	for p, state := range states {
+		switch state {
+		case lua.Trusted:
+		case lua.Reopening: // its verifier has died
+			reopening = append(reopening, pipeline.Partition(p))
+		default:
+			untrusted = append(untrusted, pipeline.Partition(p))
+		}
+	}
+	r := v.newRound("restart")
+	return errors.Join(r.verify(ctx, untrusted), r.open(ctx, reopening))
+}
+
+// Job compares the counters of a trusted Redis with Postgres and rebuilds what is behind: a sale that was deleted, or
+// an older state that was restored into the same server process.
+func (v *Verifier) Job() pipeline.Job {
+	return pipeline.Job{Name: "watch", Every: watchEvery, Run: func(ctx context.Context) error {
+		states, _, err := v.look(ctx)
+		if err != nil {
+			return err
+		}
+		var trusted []pipeline.Partition
+		for p, state := range states {
+			if state == lua.Trusted {
+				trusted = append(trusted, pipeline.Partition(p))
+			}
+		}
+		r := v.newRound("watch")
+		behind, err := r.behind(ctx, trusted)
+		if err != nil || len(behind) == 0 {
+			return err
+		}
+		var lossy []pipeline.Partition
+		for p := range behind {
+			lossy = append(lossy, p)
+		}
+		v.Log.Error("Redis has lost something without a restart; its partitions are verified anew",
+			"partitions", fmt.Sprint(lossy))
+		_, err = v.Store.RunExclusively(ctx, verifyName, func(ctx context.Context) error { return r.verify(ctx, lossy) })
+		return err
+	}}
+}
+
+// ensureTimeout bounds EnsureVerified: enough for any state that is not lost.
+const ensureTimeout = 30 * time.Second
+
+// EnsureVerified returns when every partition is trusted: at once in a running installation, after a verification of
+// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after 30
+// s.
+func EnsureVerified(
+	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, store VerifyStore,
+	partitions int, log *slog.Logger,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
+	defer cancel()
+	v := NewVerifier(VerifierConfig{Redis: rdb, Keys: keys, Store: store, Partitions: partitions, Log: log})
+	return v.Ensure(ctx)
+}
