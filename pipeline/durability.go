@@ -1,6 +1,7 @@
 package pipeline
 
-// Durability says what had been confirmed about an accept before the buyer was told. Each level includes those before it.
+// Durability says what had been confirmed about an accept before the buyer got the receipt. Each level includes those
+// before it.
 type Durability string
 
 // The levels, from weak to strong.

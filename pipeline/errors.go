@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kind says what an error means to whoever receives it. Every boundary (HTTP, CLI, worker loop) decides by kind alone.
+// Kind says what an error means to its receiver. Every boundary (HTTP, CLI, worker loop) decides by kind alone.
 type Kind string
 
 // The kinds. Expected business outcomes (sold out, already ordered) are results and never errors.
@@ -15,7 +15,7 @@ const (
 	KindConflict    Kind = "conflict"    // the state of things forbids it
 	KindOverloaded  Kind = "overloaded"  // a named limit is reached; try again later
 	KindUnavailable Kind = "unavailable" // Redis or Postgres did not answer in time; try again later
-	KindNotLoaded   Kind = "not-loaded"  // Redis does not hold the sale (never read as sold out); try again later
+	KindNotLoaded   Kind = "not-loaded"  // the sale is not in Redis (never read as sold out); try again later
 	KindData        Kind = "data"        // a store refuses these very values, and always will
 )
 

@@ -17,11 +17,11 @@ func TestTheKindOfAnError(t *testing.T) {
 		want pipeline.Kind
 	}{
 		{nil, ""},
-		{errors.New("of nobody's"), ""},
+		{errors.New("foreign"), ""},
 		{inner, pipeline.KindData},
 		{fmt.Errorf("wrapped: %w", inner), pipeline.KindData},
-		{pipeline.Wrap(pipeline.KindUnavailable, inner, "outer"), pipeline.KindUnavailable}, // whoever wraps last knows best
-		{errors.Join(errors.New("of nobody's"), pipeline.Errorf(pipeline.KindNotLoaded, "a"), inner), pipeline.KindNotLoaded},
+		{pipeline.Wrap(pipeline.KindUnavailable, inner, "outer"), pipeline.KindUnavailable}, // the outermost one decides
+		{errors.Join(errors.New("foreign"), pipeline.Errorf(pipeline.KindNotLoaded, "a"), inner), pipeline.KindNotLoaded},
 	} {
 		if got := pipeline.KindOf(test.err); got != test.want {
 			t.Errorf("%v: got %q, want %q", test.err, got, test.want)

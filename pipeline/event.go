@@ -25,7 +25,7 @@ type Event struct {
 	TraceParent string // W3C trace context; empty when the request was not sampled
 }
 
-// Accept is an accepted order as its buyer's slot holds it: the event, and the hashes of the request that made it.
+// Accept is an accepted order as its buyer's slot stores it: the event, and the hashes of the request that made it.
 type Accept struct {
 	Event
 	KeyHash, PayloadHash string // see lua.AdmitRequest; empty where the request had no Idempotency-Key
@@ -77,7 +77,7 @@ func (e *Event) Fields() map[string]any {
 	return fields
 }
 
-// decoder keeps the first error, so that the reading above stays a plain list.
+// decoder keeps the first error, so that DecodeEvent can be a plain list of fields.
 type decoder struct {
 	fields map[string]any
 	err    error
@@ -108,7 +108,7 @@ func (d *decoder) integer(name string, least, most int64) int64 {
 	return n
 }
 
-// Clip keeps error texts short whatever a stranger wrote into the stream.
+// Clip shortens a text for an error message to 64 bytes and an ellipsis: a stream entry may contain anything.
 func Clip(s string) string {
 	const most = 64
 	if len(s) <= most {

@@ -95,7 +95,7 @@ func TestEventsThatAdmissionNeverWrote(t *testing.T) {
 // missing stands for a field that is not there.
 var missing any = "\x00missing"
 
-func TestAnErrorAboutAnEventStaysShort(t *testing.T) {
+func TestAnErrorAboutAnEventIsShort(t *testing.T) {
 	t.Parallel()
 	for name := range eventFields() {
 		fields := eventFields()
@@ -106,8 +106,8 @@ func TestAnErrorAboutAnEventStaysShort(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEvent feeds what a stranger may have written into the stream. Whatever is read keeps every rule that the
-// stages after it rely on.
+// FuzzDecodeEvent decodes arbitrary entries of the stream. A decoded event keeps every rule that the later stages rely
+// on.
 func FuzzDecodeEvent(f *testing.F) {
 	const id, trace = "01a1fd76-3e76-7c25-9557-f22d1e0a60cd", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	f.Add("1", "drop-1", "7", id, "120379976114373232", "ann", "2", "1795253747320", trace)

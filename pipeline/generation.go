@@ -1,8 +1,8 @@
 package pipeline
 
-// Generation counts the verifications of Redis, as Postgres keeps it. Whoever holds events in hand knows the generation in
-// which they were fetched; when it is over, Redis may have lost them meanwhile, and they are shown to it again (readmit.go)
-// before they may be persisted.
+// Generation counts the verifications of Redis; Postgres keeps the number. A worker knows the generation in which it
+// fetched its events. Once that generation is over, Redis may have lost them in between, and they are submitted to it
+// again (package resubmit) before they may be persisted.
 type Generation int64
 
 // ErrStaleGeneration says that nothing was persisted, because a verification has begun since the events were fetched.

@@ -13,8 +13,9 @@ type Job struct {
 	Run   func(ctx context.Context) error
 }
 
-// Uninterrupted is the context of a step that, once begun, is finished and counted, although the job's tick or the worker ends
-// meanwhile: a transaction that is cut off may have been committed, and nobody would be told of it. And a step that takes
-// longer than what a tick leaves it would be cut off in every tick, for ever. A step has deadlines of its own, of some
-// seconds at most; the job looks between its steps whether its time is over.
+// Uninterrupted is the context of a step that, once begun, is finished and counted, even if the job's tick or the
+// worker ends in the middle of it: a transaction that is cut off may have been committed, and its result would go
+// uncounted and unpublished. And a step that takes longer than the rest of a tick would be cut off in every tick, for
+// ever. A step has deadlines of its own, of some seconds at most; between its steps the job checks whether its time is
+// over.
 func Uninterrupted(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

@@ -15,8 +15,8 @@ type Partition int
 // String is the partition's name in keys, logs and metrics: p00, p01, …
 func (p Partition) String() string { return fmt.Sprintf("p%02d", int(p)) }
 
-// Keys builds every Redis key of an installation, one method per key (DESIGN section 4). The prefix is "sluice" in
-// production; tests choose their own to share a server.
+// Keys builds every Redis key of an installation, one method per key. The prefix is "sluice" in production; tests
+// choose their own to share a server.
 type Keys struct{ Prefix string }
 
 // DefaultKeys are the keys of a real installation.
@@ -30,10 +30,10 @@ func (k Keys) Sale(p Partition, saleID string) string { return k.in(p, "sale:"+s
 // Buyers is the hash from user id to slot (see lua.Slot) of a sale.
 func (k Keys) Buyers(p Partition, saleID string) string { return k.in(p, "buyers:"+saleID) }
 
-// Waitlist is the sorted set of those who wait for units of a sale, by ticket.
+// Waitlist is the sorted set of the user ids on the waitlist of a sale, by ticket.
 func (k Keys) Waitlist(p Partition, saleID string) string { return k.in(p, "waitlist:"+saleID) }
 
-// Waiting is the hash from user id to what the person waits for (see lua.Place).
+// Waiting is the hash from user id to waitlist entry (see lua.Place) of a sale.
 func (k Keys) Waiting(p Partition, saleID string) string { return k.in(p, "waiting:"+saleID) }
 
 // Orders is the stream of order events.
@@ -48,11 +48,12 @@ func (k Keys) JobLock(job string) string { return k.Prefix + ":{jobs}:lock:job:"
 // Worker is the heartbeat of a consumer; it expires when the consumer dies.
 func (k Keys) Worker(p Partition, name string) string { return k.in(p, "worker:"+name) }
 
-// Trusted holds "<run_id>:<replid>", the run_id of the server process whose state was verified last and its replication id then.
+// Trusted is "<run_id>:<replid>": the run_id of the server process whose state was verified last, and its replication
+// id at that time.
 func (k Keys) Trusted(p Partition) string { return k.in(p, "trusted") }
 
-// Installation holds the id of the installation that a partition belongs to. Each partition has its own, because on a cluster
-// each may be lost, or come from elsewhere, by itself.
+// Installation is the id of the installation that a partition belongs to. Each partition has its own, because on a
+// cluster each may be lost, or come from elsewhere, by itself.
 func (k Keys) Installation(p Partition) string { return k.in(p, "installation") }
 
 // ForVerify are the keys of the steps of a verification, by the installation of this id.
@@ -60,7 +61,7 @@ func (k Keys) ForVerify(p Partition, id string) lua.VerifyKeys {
 	return lua.VerifyKeys{Trusted: k.Trusted(p), Installation: k.Installation(p), ID: id}
 }
 
-// Look names a partition to lua.Look, for whoever only wants to know how far it is verified.
+// Look are the keys of lua.Look for a caller that only asks how far a partition is verified.
 func (k Keys) Look(p Partition) lua.VerifyKeys { return k.ForVerify(p, "") }
 
 // Staged is where a rebuild puts a sale's slots before it installs them all at once.
@@ -68,7 +69,7 @@ func (k Keys) Staged(p Partition, saleID, token string) string {
 	return k.in(p, "staged:"+saleID+":"+token)
 }
 
-// StagedWaitlist is where a rebuild puts those who wait, before it installs them all at once.
+// StagedWaitlist is where a rebuild puts a sale's waitlist before it installs it all at once.
 func (k Keys) StagedWaitlist(p Partition, saleID, token string) string {
 	return k.Staged(p, saleID, token) + ":waitlist"
 }
@@ -78,28 +79,22 @@ func (k Keys) StagedWaiting(p Partition, saleID, token string) string {
 	return k.Staged(p, saleID, token) + ":waiting"
 }
 
-// News is the channel that tells which orders changed.
+// Changes is the channel on which changed orders are published.
 func (k Keys) Changes(p Partition) string { return k.in(p, "news") }
 
-// Marker is written, always with the same value, by whoever wants confirmed what was written before.
+// Marker is written, always with the same value, to have earlier writes confirmed: a WAIT covers all writes up to the
+// last one of its own connection.
 func (k Keys) Marker(p Partition) string { return k.in(p, "marker") }
 
 // OrderCounter is the counter of order numbers of a UTC day (yyyymmdd).
 func (k Keys) OrderCounter(day string) string { return k.Prefix + ":{seq}:order:" + day }
 
-// OrderCounterGiver holds "<run_id>:<replid>" of the server process that leased numbers of that counter last.
+// OrderCounterIssuer is "<run_id>:<replid>" of the server process that leased numbers of that counter last.
 func (k Keys) OrderCounterIssuer(day string) string { return k.Prefix + ":{seq}:giver:" + day }
 
-// ForAdmit are the keys of lua.Admit and lua.Join.
-func (k Keys) ForAdmit(p Partition, saleID string) lua.SaleKeys {
-	return lua.SaleKeys{
-		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
-		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
-	}
-}
-
-// ForRelease are the keys of the scripts that give units back: lua.Release, lua.HandOver, lua.Leave and lua.Adjust.
-func (k Keys) ForRelease(p Partition, saleID string) lua.SaleKeys {
+// ForSale are the keys of the scripts that work on one sale: those that take units (lua.Admit, lua.Resubmit), those
+// that give units back (lua.Release, lua.HandOver, lua.Adjust) and those of its waitlist (lua.Join, lua.Leave).
+func (k Keys) ForSale(p Partition, saleID string) lua.SaleKeys {
 	return lua.SaleKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
 		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),

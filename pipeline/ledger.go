@@ -9,10 +9,10 @@ type Balance struct {
 	Total, Sold, Version int64
 	Watermarks           map[Partition]int64 // highest accept persisted
 	Unapplied            []LedgerOrder       // releases that are not marked as applied: order, buyer, units, partition
-	Known                map[string]bool     // those of the orders asked about that have a row
+	Known                map[string]bool     // which of the given orders have a row
 }
 
-// LedgerOrder is what an audit needs to know of one order, or of one release: whose accept it is and how many units.
+// LedgerOrder is what an audit needs to know of one order, or of one release: the accept it belongs to and its units.
 type LedgerOrder struct {
 	OrderID   string
 	UserID    string
@@ -39,6 +39,6 @@ type Ledger struct {
 	Letters     int64                 // dead letters of the sale that wait for an operator
 	Lost        int64                 // accepts that rebuilds found lost
 	Rebuilds    int64                 // rebuilds of the sale, each with its line in the audit log
-	Known       map[string]LedgerOrder
-	// Known holds those of the orders asked about (the ones in flight) that have a row, in any status, by order id.
+	// Known are those of the given orders (the ones in flight) that have a row, in any status, by order id.
+	Known map[string]LedgerOrder
 }

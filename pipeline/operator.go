@@ -10,7 +10,7 @@ const (
 	MaxNoteBytes  = 1000 // some sentences
 )
 
-// ValidateActor returns a KindInvalid error for a name that the audit log can't hold.
+// ValidateActor returns a KindInvalid error for a name that the audit log can't store.
 func ValidateActor(actor string) error {
 	if actor == "" || len(actor) > MaxActorBytes || !utf8.ValidString(actor) || hasControl(actor) {
 		return Errorf(KindInvalid, "actor: use 1 to %d bytes of UTF-8 without control characters", MaxActorBytes)
@@ -18,7 +18,7 @@ func ValidateActor(actor string) error {
 	return nil
 }
 
-// ValidateReason returns a KindInvalid error for a reason that the audit log can't hold.
+// ValidateReason returns a KindInvalid error for a reason that the audit log can't store.
 func ValidateReason(reason string) error {
 	if reason == "" || len(reason) > MaxNoteBytes || !utf8.ValidString(reason) || hasControl(reason) {
 		return Errorf(KindInvalid, "reason: use 1 to %d bytes of UTF-8 without control characters", MaxNoteBytes)

@@ -5,7 +5,7 @@ import "time"
 // OrderStatus is where an order stands.
 type OrderStatus string
 
-// The statuses. Queued is the stream's word: Postgres never holds it.
+// The statuses. Queued is an order that is in the stream only: no row in Postgres ever has it.
 const (
 	StatusQueued          OrderStatus = "queued"
 	StatusAwaitingPayment OrderStatus = "awaiting_payment"
@@ -17,7 +17,7 @@ const (
 	StatusRefundDue       OrderStatus = "refund_due"
 )
 
-// Live reports whether an order with this status holds stock and its buyer's slot.
+// Live reports whether an order with this status occupies stock and its buyer's slot.
 func (s OrderStatus) Live() bool {
 	switch s {
 	case StatusQueued, StatusAwaitingPayment, StatusConfirmed, StatusPaid:
@@ -27,7 +27,7 @@ func (s OrderStatus) Live() bool {
 	}
 }
 
-// Order is one accepted order as Postgres holds it (or, while queued, as the buyer's slot in Redis tells it).
+// Order is one accepted order as it is in Postgres (or, while queued, in the buyer's slot in Redis).
 type Order struct {
 	SaleID      string
 	ID          string // UUIDv7

@@ -9,17 +9,17 @@ type Release struct {
 	Sequence  int64
 	UserID    string
 	Partition Partition
-	GivenBack bool // set when it is marked: whether Redis gave something back, or the slot no longer named the order
+	GivenBack bool // known once it is applied: true if Redis gave something back, false if the slot named another order
 }
 
-// SalePartition names the share of a sale that lies on one partition: what one script call can work on. The zero value comes
-// before all others.
+// SalePartition names the share of a sale that lies on one partition: what one script call can work on. The zero value
+// comes before all others.
 type SalePartition struct {
 	SaleID    string
 	Partition Partition
 }
 
-// Compare orders them by sale, then by partition.
+// Compare orders by sale, then by partition.
 func (a SalePartition) Compare(b SalePartition) int {
 	return cmp.Or(cmp.Compare(a.SaleID, b.SaleID), cmp.Compare(a.Partition, b.Partition))
 }

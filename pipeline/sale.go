@@ -17,7 +17,7 @@ const (
 	MaxQuantityLimit = 1000          // units in one order, whatever the sale allows
 	MaxTitleBytes    = 200           // shown on pages
 	MaxUserIDBytes   = 128           // fits any UUID, ULID or OIDC subject in use
-	MaxWaitlist      = 1_000_000     // people who may wait for one sale: some 300 MB of Redis
+	MaxWaitlist      = 1_000_000     // entries on one waitlist: some 300 MB of Redis
 	MaxUnitPrice     = 1_000_000_000 // minor units per unit: some millions in any currency
 	MaxPaymentWindow = 30 * 24 * time.Hour
 )
@@ -37,7 +37,7 @@ type Sale struct {
 	ID            string
 	Title         string
 	Total         int64 // units, 1..MaxStock
-	Sold          int64 // units in live orders that Postgres holds
+	Sold          int64 // units in the live orders of Postgres
 	MaxQuantity   int   // units per order, 1..MaxQuantityLimit
 	OpensAt       time.Time
 	ClosesAt      time.Time
@@ -49,9 +49,9 @@ type Sale struct {
 	Version       int64       // counts every change of the definition, from 1
 	LoadedAt      time.Time   // when it was first put into Redis; zero before
 	CreatedAt     time.Time
-	CreatedBy     string // who defines it, for the audit log; empty means "sluice", and in a sale that was read
+	CreatedBy     string // the operator, for the audit log; empty means "sluice". Always empty in a sale that was read
 	UpdatedAt     time.Time
-	Waitlist      int64 // the most people that may wait once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
+	Waitlist      int64 // the most waitlist entries once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
 }
 
 // Phase is the state that a buyer sees at an instant: scheduled, open, paused or closed.
@@ -92,7 +92,7 @@ func ValidateUserID(id string) error {
 	return nil
 }
 
-// Validate returns a KindInvalid error that names the first field of a new sale that breaks a rule.
+// Validate checks a new sale. It returns a KindInvalid error that names the first field that breaks a rule.
 func (s *Sale) Validate() error {
 	switch {
 	case !ValidSaleID(s.ID):
@@ -110,7 +110,12 @@ func (s *Sale) Validate() error {
 	case s.ClosesAt.UTC().Year() > lastYear:
 		return Errorf(KindInvalid, "closes at %s: use %d or earlier", FormatTime(s.ClosesAt), lastYear)
 	case s.ClosesAt.UnixMilli() <= s.OpensAt.UnixMilli(): // Redis keeps milliseconds
-		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s", FormatTime(s.ClosesAt), FormatTime(s.OpensAt))
+		return Errorf(
+			KindInvalid,
+			"closes at %s, which is not after it opens at %s",
+			FormatTime(s.ClosesAt),
+			FormatTime(s.OpensAt),
+		)
 	case s.Waitlist < 0 || s.Waitlist > MaxWaitlist:
 		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
@@ -124,19 +129,28 @@ func (s *Sale) validatePrice() error {
 	case s.UnitPrice == 0 && s.Currency == "":
 		return nil
 	case s.UnitPrice < 1 || s.UnitPrice > MaxUnitPrice:
-		return Errorf(KindInvalid, "unit price %d: use 1 to %d minor units, with a currency; or neither", s.UnitPrice, MaxUnitPrice)
+		return Errorf(
+			KindInvalid,
+			"unit price %d: use 1 to %d minor units, with a currency; or neither",
+			s.UnitPrice,
+			MaxUnitPrice,
+		)
 	case !ValidCurrency(s.Currency):
-		return Errorf(KindInvalid, "currency %q: a price needs one, of three capital letters (ISO 4217), for instance EUR", s.Currency)
+		return Errorf(
+			KindInvalid,
+			"currency %q: a price needs one, of three capital letters (ISO 4217), for instance EUR",
+			s.Currency,
+		)
 	case s.PaymentWindow == 0:
 		return Errorf(KindInvalid, "unit price %d: a sale with a payment window of 0 asks for no payment", s.UnitPrice)
 	}
 	return nil
 }
 
-// PriceOf is what so many units cost, in minor units of the sale's currency; 0 where the sale has no price.
+// PriceOf is the price of a quantity of units, in minor units of the sale's currency; 0 where the sale has no price.
 func (s *Sale) PriceOf(quantity int) int64 { return s.UnitPrice * int64(quantity) }
 
-// lastYear is where RFC 3339 ends, and with it what the API can tell.
+// lastYear is the last one that RFC 3339, and with it the API, can express.
 const lastYear = 9999
 
 // FormatTime is an instant as errors and logs show it: RFC 3339, UTC.
@@ -151,13 +165,14 @@ func hasControl(s string) bool {
 	return false
 }
 
-// PlaceSale chooses the partition of a new sale by its id, so that sales spread evenly and anybody can tell where one is.
+// PlaceSale chooses the partition of a new sale by its id, so that sales spread evenly and the place of each follows
+// from its id alone.
 func PlaceSale(saleID string, partitions int) []Partition {
 	return []Partition{Partition(xxhash.Sum64String(saleID) % uint64(partitions))}
 }
 
-// PartitionOf returns the partition of a sale that serves a buyer. It is always the same one, which is what makes
-// "one live order per buyer" a check inside one script.
+// PartitionOf returns the partition of a sale that serves a buyer. It is always the same one, which makes "one live
+// order per buyer" a check inside one script.
 func (s *Sale) PartitionOf(userID string) Partition {
 	if len(s.Partitions) == 1 {
 		return s.Partitions[0]
@@ -165,8 +180,8 @@ func (s *Sale) PartitionOf(userID string) Partition {
 	return s.Partitions[xxhash.Sum64String(userID)%uint64(len(s.Partitions))]
 }
 
-// ShareOf returns the units of a total that a partition of the sale holds. The shares add up to the total; the first
-// partitions get what does not divide.
+// ShareOf returns the units of a total that belong to a partition of the sale. The shares add up to the total; the
+// first partitions get the remainder, one unit each.
 func (s *Sale) ShareOf(p Partition, total int64) int64 {
 	i, n := int64(slices.Index(s.Partitions, p)), int64(len(s.Partitions))
 	if i < 0 {
@@ -179,7 +194,7 @@ func (s *Sale) ShareOf(p Partition, total int64) int64 {
 	return share
 }
 
-// ValidCurrency reports whether a text has the form of an ISO 4217 code. Which of them exist is left to whoever sets prices.
+// ValidCurrency reports whether a text has the form of an ISO 4217 code. It does not check that the code is assigned.
 func ValidCurrency(code string) bool {
 	if len(code) != 3 {
 		return false

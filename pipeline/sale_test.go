@@ -80,7 +80,7 @@ func TestSalesThatBreakARule(t *testing.T) {
 		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = s.OpensAt.Add(-time.Hour) }},
 		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = s.OpensAt.Add(time.Millisecond - 1) }}, // Redis counts milliseconds
 		{"opens at", func(s *pipeline.Sale) { s.OpensAt = time.Time{} }},
-		{"opens at", func(s *pipeline.Sale) { s.OpensAt = time.UnixMilli(-1) }}, // and so it does not go further back
+		{"opens at", func(s *pipeline.Sale) { s.OpensAt = time.UnixMilli(-1) }}, // and counts from 1970
 		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
 		{"payment window", func(s *pipeline.Sale) { s.PaymentWindow = -1 }},
 		{"payment window", func(s *pipeline.Sale) { s.PaymentWindow = pipeline.MaxPaymentWindow + 1 }},
@@ -103,18 +103,28 @@ func TestSalesThatBreakARule(t *testing.T) {
 	}
 }
 
-// What Validate lets pass can be loaded into Redis: else a sale would exist that nobody could ever open.
+// What Validate accepts can be loaded into Redis: else there would be a sale that can never be opened.
 func TestEveryValidWindowCanBeLoaded(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
 	windows := []time.Time{
-		{}, time.UnixMilli(-1), time.UnixMilli(0), time.UnixMicro(1), time.UnixMilli(1), time.Now(), time.Now().Add(time.Microsecond),
+		{},
+		time.UnixMilli(
+			-1,
+		), time.UnixMilli(0), time.UnixMicro(1), time.UnixMilli(1), time.Now(), time.Now().Add(time.Microsecond),
 		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	created := 0
 	for i, opens := range windows {
 		for j, closes := range windows {
-			sale := &pipeline.Sale{ID: fmt.Sprintf("drop-%d-%d", i, j), Title: "A thing", Total: 1, MaxQuantity: 1, OpensAt: opens, ClosesAt: closes}
+			sale := &pipeline.Sale{
+				ID:          fmt.Sprintf("drop-%d-%d", i, j),
+				Title:       "A thing",
+				Total:       1,
+				MaxQuantity: 1,
+				OpensAt:     opens,
+				ClosesAt:    closes,
+			}
 			switch err := r.Publisher.Create(r.Ctx(), sale); pipeline.KindOf(err) {
 			case "":
 				created++
@@ -171,7 +181,14 @@ func TestSharesAddUpToTheTotal(t *testing.T) {
 			for i, p := range sale.Partitions {
 				share := sale.ShareOf(p, total)
 				if share < before[i] {
-					t.Fatalf("%d partitions: a restock to %d takes units away from %s: %d after %d", partitions, total, p, share, before[i])
+					t.Fatalf(
+						"%d partitions: a restock to %d takes units away from %s: %d after %d",
+						partitions,
+						total,
+						p,
+						share,
+						before[i],
+					)
 				}
 				if share < total/int64(partitions) || share > total/int64(partitions)+1 {
 					t.Fatalf("%d partitions: %s has %d of %d", partitions, p, share, total)
@@ -184,7 +201,7 @@ func TestSharesAddUpToTheTotal(t *testing.T) {
 			}
 		}
 		if got := sale.ShareOf(63, 100); got != 0 {
-			t.Errorf("a partition that is none of the sale's holds %d", got)
+			t.Errorf("a partition that the sale is not on has a share of %d", got)
 		}
 	}
 }
@@ -216,7 +233,7 @@ func TestBuyersAndSalesSpreadEvenly(t *testing.T) {
 	}
 }
 
-func TestStatusesThatHoldStock(t *testing.T) {
+func TestStatusesThatOccupyStock(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[pipeline.OrderStatus]bool{
 		pipeline.StatusQueued: true, pipeline.StatusAwaitingPayment: true, pipeline.StatusConfirmed: true, pipeline.StatusPaid: true,

@@ -2,11 +2,12 @@ package pipeline
 
 import "slices"
 
-// Transitions names every change of status that an order can undergo once Postgres holds it: from its key to each of its
+// Transitions lists every change of status that an order can undergo once it is in Postgres: from a key to each of its
 // values. Each is a conditional update on the statuses before it, so that of several that race exactly one finds its
-// condition true. A trigger in Postgres refuses all others, whoever tries.
+// condition true. A trigger in Postgres refuses all others, from any client.
 //
-// A status without an entry is final: a paid order stays paid, money that came too late waits for whoever pays it back.
+// A status without an entry is final: a paid order remains paid, and a payment that came too late remains due for
+// refund.
 var Transitions = map[OrderStatus][]OrderStatus{
 	StatusAwaitingPayment: {StatusPaid, StatusCancelled, StatusExpired},
 	StatusConfirmed:       {StatusCancelled}, // nothing was paid: the buyer may give it back

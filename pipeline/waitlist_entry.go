@@ -1,10 +1,8 @@
 package pipeline
 
-import (
-	"time"
-)
+import "time"
 
-// Stay is one stay of a buyer in the waitlist of a sale, as Postgres notes it.
+// WaitlistEntry is one wait of a buyer on the waitlist of a sale, as Postgres records it.
 type WaitlistEntry struct {
 	SaleID      string
 	OrderID     string // of the order that is made when the buyer's turn comes
@@ -16,5 +14,5 @@ type WaitlistEntry struct {
 	KeyHash     string
 	PayloadHash string
 	JoinedAt    time.Time // by Redis' clock
-	LeftAt      time.Time // zero: did not leave
+	LeftAt      time.Time // zero: the buyer did not leave
 }

@@ -1,6 +1,7 @@
 package pipeline
 
-// Mark is what Redis must at least hold of a sale on a partition.
+// Watermark is the state that Redis must have reached at least for a sale on a partition, by what Postgres has
+// recorded.
 type Watermark struct {
 	SaleID    string
 	Partition Partition
@@ -8,5 +9,5 @@ type Watermark struct {
 	Accepted  int64 // the highest accept that is persisted
 	Released  int64 // releases by which Redis gave something back
 	Lost      int64 // accepts that earlier rebuilds found lost
-	Tickets   int64 // the highest ticket of the waitlist that is noted
+	Tickets   int64 // the highest ticket of the waitlist that is recorded
 }

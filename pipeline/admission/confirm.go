@@ -7,11 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sluice/pipeline"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 const (

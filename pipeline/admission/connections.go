@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (

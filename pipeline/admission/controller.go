@@ -10,14 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/ordernumber"
-	"sluice/pipeline/retry"
-
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/ordernumber"
+	"sluice/pipeline/retry"
 )
 
 // Receipt is what a buyer holds after an accept.

@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/retry"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
 )
 
 // gate serializes the admissions of one sale on one partition. It has a goroutine only while requests are queued.
@@ -29,7 +28,7 @@ type gate struct {
 }
 
 func newGate(a *Controller, at pipeline.SalePartition) *gate {
-	return &gate{controller: a, at: at, keys: a.keys.ForAdmit(at.Partition, at.SaleID), marker: a.keys.Marker(at.Partition)}
+	return &gate{controller: a, at: at, keys: a.keys.ForSale(at.Partition, at.SaleID), marker: a.keys.Marker(at.Partition)}
 }
 
 // pendingRequest is one request without an outcome yet.

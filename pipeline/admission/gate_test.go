@@ -157,11 +157,7 @@ func TestALoneRequestWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1000}, Admission: patient})
 	const rounds = 40
-	keys := lua.SaleKeys{
-		Sale: r.Keys.Sale(r.Sale.Partitions[0], r.Sale.ID), Buyers: r.Keys.Buyers(r.Sale.Partitions[0], r.Sale.ID),
-		Orders: r.Keys.Orders(r.Sale.Partitions[0]), Trusted: r.Keys.Trusted(r.Sale.Partitions[0]),
-		Waitlist: r.Keys.Waitlist(r.Sale.Partitions[0], r.Sale.ID), Waiting: r.Keys.Waiting(r.Sale.Partitions[0], r.Sale.ID),
-	}
+	keys := r.Keys.ForSale(r.Sale.Partitions[0], r.Sale.ID)
 	var bare, whole []time.Duration
 	for i := range rounds {
 		began := time.Now()

@@ -3,10 +3,10 @@ package admission
 import (
 	"time"
 
-	"sluice/pipeline"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"sluice/pipeline"
 )
 
 // AdmissionMetrics count order requests and the calls of admit.lua. Labels are bounded: never an order or a buyer.

@@ -4,9 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pipeline"
-
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 const (

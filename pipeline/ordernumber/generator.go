@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pipeline"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 // NumberEpoch is where order numbers start to count seconds: 31 bits reach the year 2094.

@@ -3,10 +3,10 @@ package redisstore
 import (
 	"context"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // CreateGroups makes the consumer group of every partition's stream, and the stream, where they are missing: from the

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Features are what a Redis server can do and how it is set. They are probed, not guessed from its version.

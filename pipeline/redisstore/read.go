@@ -5,12 +5,11 @@ import (
 	"errors"
 	"slices"
 
-	"sluice/pipeline"
-	"sluice/pipeline/retry"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
 )
 
 // SaleCounters is what Redis holds of a sale's numbers on one partition, all of one instant.

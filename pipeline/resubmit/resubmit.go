@@ -6,13 +6,12 @@ import (
 	"log/slog"
 	"slices"
 
-	"sluice/pipeline"
-	"sluice/pipeline/deadletter"
-	"sluice/pipeline/retry"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/deadletter"
+	"sluice/pipeline/retry"
 )
 
 // ResubmitStore is what a Resubmitter needs of Postgres.
@@ -116,7 +115,7 @@ func (r *Resubmitter) submit(ctx context.Context, at pipeline.SalePartition, acc
 	}
 	call, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
-	reply, err := lua.Resubmit(call, r.rdb, r.keys.ForAdmit(at.Partition, at.SaleID), at.SaleID, requests)
+	reply, err := lua.Resubmit(call, r.rdb, r.keys.ForSale(at.Partition, at.SaleID), at.SaleID, requests)
 	if err != nil {
 		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take lost orders back")
 	}

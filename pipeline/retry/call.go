@@ -5,9 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"sluice/pipeline"
-
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 const (

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"slices"
 
-	"sluice/pipeline"
-
 	"github.com/redis/go-redis/v9"
+
+	"sluice/pipeline"
 )
 
 // IsTransient reports whether an error of Redis goes away by itself: the network, a time-out, a server that starts or fails

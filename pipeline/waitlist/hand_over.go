@@ -78,7 +78,7 @@ func (h *HandOver) run(ctx context.Context, saleID string, p pipeline.Partition)
 func (h *HandOver) call(ctx context.Context, saleID string, p pipeline.Partition) (lua.HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	return lua.HandOver(ctx, h.rdb, h.keys.ForRelease(p, saleID), saleID, pipeline.HandOverMaxLag)
+	return lua.HandOver(ctx, h.rdb, h.keys.ForSale(p, saleID), saleID, pipeline.HandOverMaxLag)
 }
 
 // due spares Redis the script while nobody waits or nothing is free.

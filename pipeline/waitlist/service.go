@@ -134,7 +134,7 @@ func (w *Service) Join(ctx context.Context, sale *pipeline.Sale, req pipeline.Or
 func (w *Service) join(ctx context.Context, sale *pipeline.Sale, request lua.AdmitRequest, g pipeline.Generation) (Decision, error) {
 	p := sale.PartitionOf(request.UserID)
 	reply, err := retry.Call(ctx, func(ctx context.Context) (lua.JoinReply, error) {
-		return lua.Join(ctx, w.rdb, w.keys.ForAdmit(p, sale.ID), request)
+		return lua.Join(ctx, w.rdb, w.keys.ForSale(p, sale.ID), request)
 	})
 	if err != nil {
 		return Decision{}, err
@@ -253,7 +253,7 @@ func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string,
 	stay := mine.Entry
 	var ticket int64
 	code, err := retry.Call(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
-		code, taken, handed, err := lua.Leave(ctx, w.rdb, w.keys.ForRelease(stay.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
+		code, taken, handed, err := lua.Leave(ctx, w.rdb, w.keys.ForSale(stay.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
 			lua.ReleaseItem{UserID: userID, OrderID: stay.OrderID})
 		ticket = taken
 		w.handOvers.Publish(ctx, sale.ID, stay.Partition, handed)

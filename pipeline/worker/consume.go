@@ -5,10 +5,10 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Entry is one stream entry as it was delivered.

@@ -1,13 +1,13 @@
 package worker
 
 import (
+	"context"
+	"time"
+
 	"github.com/redis/go-redis/v9"
 
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
-
-	"context"
-	"time"
 )
 
 // heartbeatLoop tells the other workers that this one lives, until the context ends.

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"sluice/pipeline"
-
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 // leaveTimeout bounds the whole farewell; what it does not reach is reclaimed by the others as from a dead worker.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"sluice/pipeline"
-
 	"github.com/redis/go-redis/v9"
+
+	"sluice/pipeline"
 )
 
 // lockedEvent is an event whose order this worker may persist.

@@ -1,15 +1,14 @@
 package worker
 
 import (
-	"github.com/redis/go-redis/v9"
-
-	"sluice/pipeline"
-	"sluice/pipeline/retry"
-
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
 )
 
 // reapDead removes the dead consumers that have nothing pending, so that their names don't pile up.

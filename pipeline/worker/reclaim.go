@@ -9,12 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/retry"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
 )
 
 // reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and processes them:

@@ -4,11 +4,11 @@ import (
 	"context"
 	"maps"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // refusedEvent is an event that can't become an order that stands.

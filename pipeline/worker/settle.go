@@ -4,10 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
-
-	"sluice/lua"
 )
 
 // settle acknowledges, deletes and unlocks what Postgres holds, one round trip per partition. It has a time of its own:

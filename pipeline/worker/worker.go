@@ -14,16 +14,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lock"
 	"sluice/pipeline"
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/resubmit"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
-
-	"sluice/lock"
 )
 
 // MaxBatchSize bounds WORKER_BATCH_SIZE: beyond it a batch gains no speed and only risks its deadline.
