@@ -110,12 +110,8 @@ func (s *Sale) Validate() error {
 	case s.ClosesAt.UTC().Year() > lastYear:
 		return Errorf(KindInvalid, "closes at %s: use %d or earlier", FormatTime(s.ClosesAt), lastYear)
 	case s.ClosesAt.UnixMilli() <= s.OpensAt.UnixMilli(): // Redis keeps milliseconds
-		return Errorf(
-			KindInvalid,
-			"closes at %s, which is not after it opens at %s",
-			FormatTime(s.ClosesAt),
-			FormatTime(s.OpensAt),
-		)
+		return Errorf(KindInvalid, "closes at %s, which is not after it opens at %s",
+			FormatTime(s.ClosesAt), FormatTime(s.OpensAt))
 	case s.Waitlist < 0 || s.Waitlist > MaxWaitlist:
 		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
@@ -129,18 +125,11 @@ func (s *Sale) validatePrice() error {
 	case s.UnitPrice == 0 && s.Currency == "":
 		return nil
 	case s.UnitPrice < 1 || s.UnitPrice > MaxUnitPrice:
-		return Errorf(
-			KindInvalid,
-			"unit price %d: use 1 to %d minor units, with a currency; or neither",
-			s.UnitPrice,
-			MaxUnitPrice,
-		)
+		return Errorf(KindInvalid, "unit price %d: use 1 to %d minor units, with a currency; or neither",
+			s.UnitPrice, MaxUnitPrice)
 	case !ValidCurrency(s.Currency):
-		return Errorf(
-			KindInvalid,
-			"currency %q: a price needs one, of three capital letters (ISO 4217), for instance EUR",
-			s.Currency,
-		)
+		return Errorf(KindInvalid, "currency %q: a price needs one, of three capital letters (ISO 4217), for instance EUR",
+			s.Currency)
 	case s.PaymentWindow == 0:
 		return Errorf(KindInvalid, "unit price %d: a sale with a payment window of 0 asks for no payment", s.UnitPrice)
 	}

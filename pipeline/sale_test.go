@@ -36,7 +36,8 @@ func TestUserIDs(t *testing.T) {
 	}
 	for _, id := range []string{
 		"", " ", "a b", "a\tb", "a\n", "\x00", "a\x00b", "\x1b[31m", "a\x7f", "{", "}", "{p01}", "a{b", "a\u00a0b", "a\u2028b", "a\u200bb",
-		"a\u202eb", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("u", 129), strings.Repeat("é", 65), strings.Repeat("u", 300),
+		"a\u202eb", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("u", 129), strings.Repeat("é", 65), strings.Repeat("u",
+			300),
 	} {
 		err := pipeline.ValidateUserID(id)
 		if pipeline.KindOf(err) != pipeline.KindInvalid {
@@ -78,7 +79,7 @@ func TestSalesThatBreakARule(t *testing.T) {
 		{"max quantity", func(s *pipeline.Sale) { s.MaxQuantity = pipeline.MaxQuantityLimit + 1 }},
 		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = s.OpensAt }},
 		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = s.OpensAt.Add(-time.Hour) }},
-		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = s.OpensAt.Add(time.Millisecond - 1) }}, // Redis counts milliseconds
+		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = s.OpensAt.Add(time.Millisecond - 1) }}, // Redis keeps ms
 		{"opens at", func(s *pipeline.Sale) { s.OpensAt = time.Time{} }},
 		{"opens at", func(s *pipeline.Sale) { s.OpensAt = time.UnixMilli(-1) }}, // and counts from 1970
 		{"closes at", func(s *pipeline.Sale) { s.ClosesAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
@@ -93,7 +94,10 @@ func TestSalesThatBreakARule(t *testing.T) {
 		}
 	}
 	for _, sale := range []*pipeline.Sale{
-		{ID: strings.Repeat("a", 64), Title: strings.Repeat("é", 100), Total: pipeline.MaxStock, MaxQuantity: pipeline.MaxQuantityLimit},
+		{
+			ID: strings.Repeat("a", 64), Title: strings.Repeat("é", 100), Total: pipeline.MaxStock,
+			MaxQuantity: pipeline.MaxQuantityLimit,
+		},
 		{ID: "a", Title: "{<b>}", Total: 1, MaxQuantity: 2, PaymentWindow: pipeline.MaxPaymentWindow},
 	} {
 		sale.OpensAt, sale.ClosesAt = time.UnixMilli(0), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
@@ -109,21 +113,16 @@ func TestEveryValidWindowCanBeLoaded(t *testing.T) {
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
 	windows := []time.Time{
 		{},
-		time.UnixMilli(
-			-1,
-		), time.UnixMilli(0), time.UnixMicro(1), time.UnixMilli(1), time.Now(), time.Now().Add(time.Microsecond),
+		time.UnixMilli(-1), time.UnixMilli(0), time.UnixMicro(1), time.UnixMilli(1),
+		time.Now(), time.Now().Add(time.Microsecond),
 		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	created := 0
 	for i, opens := range windows {
 		for j, closes := range windows {
 			sale := &pipeline.Sale{
-				ID:          fmt.Sprintf("drop-%d-%d", i, j),
-				Title:       "A thing",
-				Total:       1,
-				MaxQuantity: 1,
-				OpensAt:     opens,
-				ClosesAt:    closes,
+				ID: fmt.Sprintf("drop-%d-%d", i, j), Title: "A thing", Total: 1, MaxQuantity: 1,
+				OpensAt: opens, ClosesAt: closes,
 			}
 			switch err := r.Publisher.Create(r.Ctx(), sale); pipeline.KindOf(err) {
 			case "":
@@ -181,14 +180,8 @@ func TestSharesAddUpToTheTotal(t *testing.T) {
 			for i, p := range sale.Partitions {
 				share := sale.ShareOf(p, total)
 				if share < before[i] {
-					t.Fatalf(
-						"%d partitions: a restock to %d takes units away from %s: %d after %d",
-						partitions,
-						total,
-						p,
-						share,
-						before[i],
-					)
+					t.Fatalf("%d partitions: a restock to %d takes units away from %s: %d after %d",
+						partitions, total, p, share, before[i])
 				}
 				if share < total/int64(partitions) || share > total/int64(partitions)+1 {
 					t.Fatalf("%d partitions: %s has %d of %d", partitions, p, share, total)

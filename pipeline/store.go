@@ -34,7 +34,7 @@ type PersistOutcome string
 const (
 	PersistInserted       PersistOutcome = "inserted"        // a new row, counted in the sale's sold units
 	PersistRedelivered    PersistOutcome = "redelivered"     // the order stands since an earlier delivery or accept of it
-	PersistResubmitted    PersistOutcome = "readmitted"      // another accept of an order that has ended: its units must go back
+	PersistResubmitted    PersistOutcome = "readmitted"      // another accept of an ended order: its units must go back
 	PersistBuyerConflict  PersistOutcome = "buyer-conflict"  // another order of that buyer is live in the sale
 	PersistNumberConflict PersistOutcome = "number-conflict" // another order has that number
 	PersistUnknownSale    PersistOutcome = "unknown-sale"    // Postgres has no such sale

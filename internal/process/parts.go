@@ -101,7 +101,7 @@ func (p *Parts) Replayer() *deadletter.Replayer {
 
 // Resubmitter submits accepts to Redis again that it may have lost.
 func (p *Parts) Resubmitter() *resubmit.Resubmitter {
-	return resubmit.NewResubmitter(p.Redis, p.Keys, p.Postgres, p.Burier(), p.Metrics.Resubmit, p.Log)
+	return resubmit.New(p.Redis, p.Keys, p.Postgres, p.Burier(), p.Metrics.Resubmit, p.Log)
 }
 
 // Auditor compares Redis with Postgres.

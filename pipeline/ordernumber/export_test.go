@@ -1,11 +1,9 @@
 package ordernumber
 
-import (
-	"time"
-)
+import "time"
 
 // SetClock replaces the host's clock.
-func (n *Generator) SetClock(now func() time.Time) { n.now = now }
+func (g *Generator) SetClock(now func() time.Time) { g.now = now }
 
-// NumberBlock is how many numbers one lease holds.
+// BlockSize is how many numbers one lease reserves.
 const BlockSize = blockSize

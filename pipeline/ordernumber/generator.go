@@ -12,19 +12,20 @@ import (
 	"sluice/pipeline"
 )
 
-// NumberEpoch is where order numbers start to count seconds: 31 bits reach the year 2094.
+// Epoch is the instant from which order numbers count seconds: 31 bits reach the year 2094.
 var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
-	// numberBlock is how many numbers one INCRBY leases. At 100k requests/s that is some 25 extra calls a second.
+	// blockSize is how many numbers one INCRBY leases. At 100k requests/s that is some 25 extra calls a second.
 	blockSize = 4096
-	// numberKeyTTL outlives the day of a counter, whatever the hosts' clocks say.
-	numberKeyTTL = 48 * time.Hour
+	// counterTTL outlives the day of a counter, even where the hosts' clocks differ.
+	counterTTL = 48 * time.Hour
 )
 
-// Numbers hands out order numbers: sign bit 0, 31 bits of seconds since NumberEpoch, the low 32 bits of a daily counter that
-// Redis keeps and that every API process leases in blocks. Numbers are unique, whatever Redis has lost meanwhile (but for
-// the chance that lua/lease.lua tells of); they are not dense, and only roughly ordered between processes within a second.
+// Generator issues order numbers: sign bit 0, 31 bits of seconds since Epoch, the low 32 bits of a daily counter that
+// Redis keeps and that every api process leases in blocks. Numbers are unique, even if Redis loses the counter (except
+// for the small chance that lua/lease.lua states); they are not dense, and only roughly ordered between processes
+// within a second.
 type Generator struct {
 	rdb  redis.UniversalClient
 	keys pipeline.Keys
@@ -35,33 +36,34 @@ type Generator struct {
 	next, end int64
 }
 
-// NewNumbers returns a source of order numbers that has leased nothing yet.
+// NewGenerator returns a generator that has leased nothing yet.
 func NewGenerator(rdb redis.UniversalClient, keys pipeline.Keys) *Generator {
 	return &Generator{rdb: rdb, keys: keys, now: time.Now}
 }
 
-// Take fills into with fresh numbers. It costs one round trip per numberBlock numbers; a failed one loses no number.
-func (n *Generator) Take(ctx context.Context, into []int64) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// Take fills into with fresh numbers. It costs one round trip per blockSize numbers; a failed one loses no number. Its
+// error is that of the Redis client.
+func (g *Generator) Take(ctx context.Context, into []int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for i := range into {
-		now := n.now().UTC()
-		if day := now.Format("20060102"); n.next >= n.end || day != n.day {
-			if err := n.lease(ctx, day); err != nil {
+		now := g.now().UTC()
+		if day := now.Format("20060102"); g.next >= g.end || day != g.day {
+			if err := g.lease(ctx, day); err != nil {
 				return err
 			}
 		}
-		into[i] = int64(now.Sub(Epoch)/time.Second)<<32 | n.next&math.MaxUint32
-		n.next++
+		into[i] = int64(now.Sub(Epoch)/time.Second)<<32 | g.next&math.MaxUint32
+		g.next++
 	}
 	return nil
 }
 
-func (n *Generator) lease(ctx context.Context, day string) error {
-	first, err := lua.Lease(ctx, n.rdb, n.keys.OrderCounter(day), n.keys.OrderCounterIssuer(day), blockSize, numberKeyTTL)
+func (g *Generator) lease(ctx context.Context, day string) error {
+	first, err := lua.Lease(ctx, g.rdb, g.keys.OrderCounter(day), g.keys.OrderCounterIssuer(day), blockSize, counterTTL)
 	if err != nil {
 		return err
 	}
-	n.day, n.next, n.end = day, first, first+blockSize
+	g.day, g.next, g.end = day, first, first+blockSize
 	return nil
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/internal/faultnet"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 	"sluice/pipeline/ordernumber"
 	"sluice/pipeline/pipelinetest"
 )
 
-// clock is a host's clock that a test turns.
+// clock is a host's clock that a test sets.
 type clock struct {
 	mu  sync.Mutex // protects now
 	now time.Time
@@ -28,16 +29,16 @@ func (c *clock) read() time.Time {
 	return c.now
 }
 
-func (c *clock) turn(d time.Duration) {
+func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// midday is some day's, far from its ends.
+// midday is the middle of a day, far from its ends.
 var midday = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// numbersRig is a store of order numbers with several processes that take from it.
+// numbersRig is a Redis with the counters, for several processes that take numbers.
 type numbersRig struct {
 	*testing.T
 	rdb   *redis.Client
@@ -56,6 +57,14 @@ func (r *numbersRig) process() *ordernumber.Generator {
 	return n
 }
 
+// throughProxy lets the processes that are made from now on reach Redis through a proxy.
+func (r *numbersRig) throughProxy() *faultnet.Proxy {
+	r.Helper()
+	proxy := pipelinetest.Through(r.T, pipelinetest.RedisURL(&pipelinetest.Rig{T: r.T, Redis: r.rdb}))
+	r.rdb = testkit.Client(r.T, proxy.URL())
+	return proxy
+}
+
 func (r *numbersRig) take(n *ordernumber.Generator, count int) []int64 {
 	r.Helper()
 	taken := make([]int64, count)
@@ -67,7 +76,7 @@ func (r *numbersRig) take(n *ordernumber.Generator, count int) []int64 {
 	return taken
 }
 
-// counter is where midday's counter stands.
+// counter is the value of midday's counter.
 func (r *numbersRig) counter() int64 {
 	r.Helper()
 	n, err := testkit.Redis(r.T).Get(r.Context(), r.keys.OrderCounter("20261121")).Int64()
@@ -77,13 +86,13 @@ func (r *numbersRig) counter() int64 {
 	return n
 }
 
-// wantDistinct fails when a number was given twice.
+// wantDistinct fails when a number was issued twice.
 func wantDistinct(t *testing.T, numbers []int64) {
 	t.Helper()
 	sorted := slices.Sorted(slices.Values(numbers))
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i] == sorted[i-1] {
-			t.Fatalf("number %d was given twice", sorted[i])
+			t.Fatalf("number %d was issued twice", sorted[i])
 		}
 	}
 }
@@ -121,19 +130,21 @@ func TestNumbersHaveTheirLayout(t *testing.T) {
 	source := r.process()
 	got := r.take(source, 3)
 	counter := r.counter() - ordernumber.BlockSize // its low 32 bits are the number's; it began at random
-	if want := []int64{seconds<<32 | counter, seconds<<32 | counter + 1, seconds<<32 | counter + 2}; !slices.Equal(got, want) {
+	want := []int64{seconds<<32 | counter, seconds<<32 | counter + 1, seconds<<32 | counter + 2}
+	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	r.clock.turn(time.Second)
+	r.clock.advance(time.Second)
 	if got, want := r.take(source, 1)[0], (seconds+1)<<32|(counter+3); got != want {
 		t.Errorf("a second later: got %d, want %d", got, want)
 	}
-	if ttl, err := r.rdb.TTL(t.Context(), r.keys.OrderCounter("20261121")).Result(); err != nil || ttl < 47*time.Hour || ttl > 48*time.Hour {
+	ttl, err := r.rdb.TTL(t.Context(), r.keys.OrderCounter("20261121")).Result()
+	if err != nil || ttl < 47*time.Hour || ttl > 48*time.Hour {
 		t.Errorf("the day's counter expires in %s, %v, want about 48 h", ttl, err)
 	}
 
 	lastSecond := ordernumber.Epoch.Add((1<<31 - 1) * time.Second)
-	r.clock.turn(lastSecond.Sub(r.clock.read()))
+	r.clock.advance(lastSecond.Sub(r.clock.read()))
 	if got := r.take(source, 1)[0]; got>>32 != 1<<31-1 || got < 0 {
 		t.Errorf("in the last second that fits: got %x", got)
 	}
@@ -143,31 +154,33 @@ func TestNumbersStartAfreshEachDay(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
 	source, other := r.process(), r.process()
-	r.clock.turn(12*time.Hour - time.Second) // 23:59:59
+	r.clock.advance(12*time.Hour - time.Second) // 23:59:59
 	numbers := append(r.take(source, 10), r.take(other, 10)...)
-	r.clock.turn(time.Second) // 00:00:00
+	r.clock.advance(time.Second) // 00:00:00
 	first := r.take(source, 10)
 	numbers = append(numbers, first...)
-	r.clock.turn(-time.Second) // a host's clock is set back over midnight
+	r.clock.advance(-time.Second) // a host's clock is set back over midnight
 	numbers = append(numbers, r.take(source, 10)...)
-	r.clock.turn(time.Second)
+	r.clock.advance(time.Second)
 	numbers = append(numbers, r.take(other, 10)...)
 	numbers = append(numbers, r.take(source, 10)...)
 	wantDistinct(t, numbers)
-	if n, err := r.rdb.Exists(t.Context(), r.keys.OrderCounter("20261121"), r.keys.OrderCounter("20261122")).Result(); err != nil || n != 2 {
+	n, err := r.rdb.Exists(t.Context(), r.keys.OrderCounter("20261121"), r.keys.OrderCounter("20261122")).Result()
+	if err != nil || n != 2 {
 		t.Errorf("got %d counters, %v, want one for each day", n, err)
 	}
 }
 
-// All of it within one second, so that only the counter keeps the numbers apart; the seconds would help. What a process has
-// leased before Redis lost the counter is still in use when others lease after it.
+// All of it happens within one second, so that only the counter keeps the numbers distinct; different seconds would
+// hide a fault. What a process has leased before Redis lost the counter is still in use when others lease after it.
 func TestACounterThatRedisLostRepeatsNoNumber(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
 	before := r.process()
 	numbers := r.take(before, ordernumber.BlockSize/2)
 	for range 3 {
-		if err := r.rdb.Del(t.Context(), r.keys.OrderCounter("20261121"), r.keys.OrderCounterIssuer("20261121")).Err(); err != nil {
+		lost := []string{r.keys.OrderCounter("20261121"), r.keys.OrderCounterIssuer("20261121")}
+		if err := r.rdb.Del(t.Context(), lost...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		numbers = append(numbers, r.take(r.process(), ordernumber.BlockSize)...)
@@ -176,8 +189,8 @@ func TestACounterThatRedisLostRepeatsNoNumber(t *testing.T) {
 	wantDistinct(t, numbers)
 }
 
-// TestARestoredCounterRepeatsNoNumber: a Redis that comes back with the file of a moment ago, or a late replica that takes
-// its place, has a counter below what processes have leased and still use in that very second.
+// TestARestoredCounterRepeatsNoNumber: a Redis that comes back with an older file, or a late replica that takes over,
+// has a counter below what processes have leased and still use in that very second.
 func TestARestoredCounterRepeatsNoNumber(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -188,7 +201,7 @@ func TestARestoredCounterRepeatsNoNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	replica := testkit.PrivateReplica(t, server)
-	if err := replica.Promote(t.Context()); err != nil { // it hears of nothing more
+	if err := replica.Promote(t.Context()); err != nil { // it receives nothing more
 		t.Fatal(err)
 	}
 	before := r.process()
@@ -206,8 +219,7 @@ func TestARestoredCounterRepeatsNoNumber(t *testing.T) {
 func TestAFailedLeaseLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
-	proxy := pipelinetest.Through(t, pipelinetest.RedisURL(&pipelinetest.Rig{T: t, Redis: r.rdb}))
-	r.rdb = testkit.Client(t, proxy.URL())
+	proxy := r.throughProxy()
 	source := r.process()
 	numbers := r.take(source, ordernumber.BlockSize-1)
 	first := r.counter()
@@ -223,7 +235,7 @@ func TestAFailedLeaseLosesNothing(t *testing.T) {
 	}
 	proxy.Heal()
 	numbers = append(append(numbers, last...), r.take(source, 10)...)
-	proxy.DropReplyTo("evalsha", 1) // leased, but nobody knows: the block is skipped
+	proxy.DropReplyTo("evalsha", 1) // leased, but the reply is lost: the block is skipped
 	if err := source.Take(t.Context(), make([]int64, ordernumber.BlockSize)); err == nil {
 		t.Error("the reply was not lost")
 	}
@@ -234,12 +246,13 @@ func TestAFailedLeaseLosesNothing(t *testing.T) {
 	}
 }
 
-// A counter that began high passes 2^32: its low bits go on from 0, and never into the seconds.
-func TestACounterPassesItsEnd(t *testing.T) {
+// A counter that began high goes beyond 2^32: its low bits go on from 0, and never into the seconds.
+func TestACounterGoesBeyondItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
 	numbers := r.take(r.process(), 1)
-	if err := r.rdb.Set(t.Context(), r.keys.OrderCounter("20261121"), 1<<32-ordernumber.BlockSize/2, time.Hour).Err(); err != nil {
+	const high = 1<<32 - ordernumber.BlockSize/2
+	if err := r.rdb.Set(t.Context(), r.keys.OrderCounter("20261121"), high, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	source := r.process()
@@ -258,8 +271,7 @@ func TestACounterPassesItsEnd(t *testing.T) {
 func TestNumbersAreTakenWithinTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
-	proxy := pipelinetest.Through(t, pipelinetest.RedisURL(&pipelinetest.Rig{T: t, Redis: r.rdb}))
-	r.rdb = testkit.Client(t, proxy.URL())
+	proxy := r.throughProxy()
 	source := r.process()
 	proxy.Freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

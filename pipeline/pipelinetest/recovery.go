@@ -47,7 +47,7 @@ func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 
 // resubmitRecent submits what the admission gave receipts for lately to Redis again.
 func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
-	return resubmit.NewResubmitter(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).Recent(r.Admission.RecentAccepts)
+	return resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).Recent(r.Admission.RecentAccepts)
 }
 
 func (r *Rig) Burier() *deadletter.Burier {

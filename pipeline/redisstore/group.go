@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -9,26 +10,30 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// CreateGroups makes the consumer group of every partition's stream, and the stream, where they are missing: from the
-// beginning of the stream, because from "$" on, everything accepted before would never be delivered. Repeating it changes
-// nothing.
+// CreateGroups creates the consumer group of every partition's stream, and the stream, where they are missing: from the
+// beginning of the stream, because from "$" on, everything accepted before would never be delivered. Repeating it
+// changes nothing.
 //
-// It comes before a sale is put into Redis. A Redis without memory makes no groups, and a worker, which reads all streams
-// together, would read none of them for the one that has no group: so nothing is accepted before all of them are there.
+// It comes before a sale is put into Redis. A Redis without memory creates no groups, and a worker, which reads all
+// streams together, would read none of them if one had no group: so nothing is accepted before all of them are there.
 // Errors: KindUnavailable.
 func CreateGroups(ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int) error {
-	return ensureGroups(ctx, rdb, keys, partitions, "", nil)
+	return firstRefusal(createGroups(ctx, rdb, keys, partitions, ""))
 }
 
-// EnsureGroups is CreateGroups for a consumer, which it enters into every group as well. A full Redis that refuses to look is no
-// error: a group that is missing shows when it is read.
-func EnsureGroups(ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int, consumer string) error {
-	return ensureGroups(ctx, rdb, keys, partitions, consumer, redis.IsOOMError)
-}
-
-func ensureGroups(
-	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int, consumer string, allowed func(error) bool,
+// JoinGroups is CreateGroups for a consumer, which it also adds to every group. That a full Redis refuses is no error:
+// a missing group is noticed when it is read.
+func JoinGroups(
+	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int, consumer string,
 ) error {
+	created := createGroups(ctx, rdb, keys, partitions, consumer)
+	return firstRefusal(slices.DeleteFunc(created, func(cmd redis.Cmder) bool { return redis.IsOOMError(cmd.Err()) }))
+}
+
+// createGroups returns its commands, each with its own result. An empty consumer is not added.
+func createGroups(
+	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int, consumer string,
+) []redis.Cmder {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	pipe := rdb.Pipeline()
@@ -38,10 +43,14 @@ func ensureGroups(
 			pipe.XGroupCreateConsumer(ctx, keys.Orders(p), pipeline.Group, consumer)
 		}
 	}
-	made, _ := pipe.Exec(ctx) // its error is the first command's, which may be one that is allowed
-	for _, cmd := range made {
-		err := cmd.Err()
-		if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") && (allowed == nil || !allowed(err)) {
+	created, _ := pipe.Exec(ctx) // its error is the first command's, which may be one that is allowed
+	return created
+}
+
+// firstRefusal is the first error of the commands. That a group is there already is none.
+func firstRefusal(created []redis.Cmder) error {
+	for _, cmd := range created {
+		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not make the consumer groups of the order streams")
 		}
 	}

@@ -14,19 +14,19 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// Features are what a Redis server can do and how it is set. They are probed, not guessed from its version.
+// Features are what a Redis server can do and how it is configured. They are probed, not guessed from its version.
 type Features struct {
 	Version     string
 	RunID       string // of the server process
 	Policy      string // maxmemory-policy; "" where CONFIG is forbidden
 	AppendOnly  bool
 	AppendFsync string // always, everysec, no; "" where CONFIG is forbidden
-	RestsFsync  bool   // no-appendfsync-on-rewrite: it writes without fsync while the file is rewritten
+	RestsFsync  bool   // no-appendfsync-on-rewrite: it does not fsync while it rewrites the file
 	WaitAOF     bool   // it has the command WAITAOF
 	Replicas    int    // connected
 }
 
-// Durability is the strongest level that the server's mere reply confirms, by its settings.
+// Durability is the strongest level that the server's reply alone confirms, by its settings.
 func (f Features) Durability() pipeline.Durability {
 	if f.AppendOnly && f.AppendFsync == "always" && !f.RestsFsync {
 		return pipeline.DurabilityFsync
@@ -34,26 +34,30 @@ func (f Features) Durability() pipeline.Durability {
 	return pipeline.DurabilityMemory
 }
 
-// WaitsForDisk reports whether the server can be asked, batch by batch, to confirm that its disk has what was written. With
-// appendfsync no it never would: the operating system decides.
+// WaitsForDisk reports whether the server can be asked, batch by batch, to confirm that its disk has what was written.
+// With appendfsync no it never would: the operating system decides.
 func (f Features) WaitsForDisk() bool { return f.WaitAOF && f.AppendOnly && f.AppendFsync != "no" }
 
-// Require returns a KindInvalid error, which says what to do, when the server can't be trusted with orders: one that may
-// evict loses stock and buyers, one whose disk confirms nothing loses accepts. A replica that is not there is no reason to
-// refuse: it may come and go while we run, and receipts tell.
+// Require returns a KindInvalid error, which says what to do, when the server can't be trusted with orders: one that
+// may evict loses stock and buyers, one whose disk confirms nothing loses accepts. A missing replica is no reason to
+// refuse: it may come and go while the process runs, and each receipt states its own level.
 func (f Features) Require(want pipeline.Durability) error {
 	if f.evicts() {
-		return pipeline.Errorf(pipeline.KindInvalid, "Redis may evict orders: maxmemory-policy is %s; set it to noeviction", f.Policy)
+		return pipeline.Errorf(pipeline.KindInvalid, "Redis may evict orders: maxmemory-policy is %s; set it to noeviction",
+			f.Policy)
 	}
 	if want != pipeline.DurabilityMemory && f.Durability() != pipeline.DurabilityFsync && !f.WaitsForDisk() {
-		return pipeline.Errorf(pipeline.KindInvalid, "DURABILITY=%s, but Redis runs with appendonly %s, appendfsync %s and no-appendfsync-on-rewrite %s; set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, or DURABILITY=memory",
+		return pipeline.Errorf(pipeline.KindInvalid, "DURABILITY=%s, but Redis runs with appendonly %s, appendfsync %s and "+
+			"no-appendfsync-on-rewrite %s; set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, "+
+			"or DURABILITY=memory",
 			want, yesNo(f.AppendOnly), orUnknown(f.AppendFsync), yesNo(f.RestsFsync))
 	}
 	return nil
 }
 
-// Probe asks a server for its features; of a cluster, every master, and returns those of the one that promises least: each holds
-// some of the partitions. Where CONFIG is forbidden, as some hosts do, INFO tells what it can.
+// Probe asks a server for its features. Of a cluster it asks every master and returns the features of the one that
+// promises least, since each has some of the partitions. Where CONFIG is forbidden, as it is at some hosts, the
+// features are those that INFO reports. Errors: KindUnavailable.
 func Probe(ctx context.Context, rdb redis.UniversalClient) (f Features, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
@@ -69,7 +73,7 @@ func Probe(ctx context.Context, rdb redis.UniversalClient) (f Features, err erro
 }
 
 func examineMasters(ctx context.Context, cluster *redis.ClusterClient) (Features, error) {
-	var mu sync.Mutex // protects found: the masters are asked at once
+	var mu sync.Mutex // protects found: the masters are asked concurrently
 	var found []Features
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 		f, err := Examine(ctx, master)
@@ -87,10 +91,10 @@ func examineMasters(ctx context.Context, cluster *redis.ClusterClient) (Features
 	return slices.MinFunc(found, func(a, b Features) int { return a.promise() - b.promise() }), nil
 }
 
-// errNoMasters passes by itself, as any other answer of a cluster that is being made.
+// errNoMasters is transient, as every answer of a cluster that is being formed.
 var errNoMasters = errors.New("the cluster has no masters yet")
 
-// promise ranks what Require and the receipts follow from.
+// promise ranks servers by what Require and the receipts depend on, from 0, the weakest.
 func (f Features) promise() int {
 	switch {
 	case f.evicts():
@@ -108,22 +112,24 @@ func (f Features) promise() int {
 
 func (f Features) evicts() bool { return f.Policy != "" && f.Policy != "noeviction" }
 
-// errLoading passes by itself. A server that reads its file answers INFO and CONFIG all the same, and says that it has no
-// file at all (aof_enabled:0): what was taken from that would be told in receipts for as long as it counts as known.
-var errLoading = errors.New("Redis is still reading its data, and does not tell its settings as they will be")
+// errLoading is transient. A server that is reading its file answers INFO and CONFIG, but reports that it has no file
+// at all (aof_enabled:0). Receipts would state a wrong level for as long as such an answer is cached.
+var errLoading = errors.New("Redis is still reading its data, and does not report its settings yet")
 
-// examine is Probe on one connection, in one round trip; its error is the client's own, or errLoading.
+// Examine is Probe on one connection, in one round trip; its error is the client's own, or errLoading.
 func Examine(ctx context.Context, rdb interface{ Pipeline() redis.Pipeliner }) (Features, error) {
 	pipe := rdb.Pipeline()
 	server, memory, persistence := pipe.Info(ctx, "server"), pipe.Info(ctx, "memory"), pipe.Info(ctx, "persistence")
 	replication := pipe.Info(ctx, "replication")
 	fsync, rests := pipe.ConfigGet(ctx, "appendfsync"), pipe.ConfigGet(ctx, "no-appendfsync-on-rewrite")
 	waitAOF := pipe.Do(ctx, "COMMAND", "INFO", "WAITAOF") // a list of one: nil where there is no such command
-	_, _ = pipe.Exec(ctx)                                 // the first error, which may be one that is allowed
+	// its error is the first command's, which may be one that is allowed
+	_, _ = pipe.Exec(ctx)
 	if err := errors.Join(server.Err(), memory.Err(), persistence.Err(), replication.Err()); err != nil {
 		return Features{}, err
 	}
-	for _, optional := range []error{fsync.Err(), rests.Err(), waitAOF.Err()} { // refused: not known; not answered: ask again
+	// Refused, an optional answer is unknown; lost, it is worth another attempt.
+	for _, optional := range []error{fsync.Err(), rests.Err(), waitAOF.Err()} {
 		if optional != nil && retry.IsTransient(optional) {
 			return Features{}, optional
 		}
@@ -131,7 +137,7 @@ func Examine(ctx context.Context, rdb interface{ Pipeline() redis.Pipeliner }) (
 	if infoField(persistence.Val(), "loading") == "1" {
 		return Features{}, errLoading
 	}
-	known, _ := waitAOF.Slice()
+	commands, _ := waitAOF.Slice()
 	replicas, _ := strconv.Atoi(infoField(replication.Val(), "connected_slaves"))
 	return Features{
 		Version: infoField(server.Val(), "redis_version"), RunID: infoField(server.Val(), "run_id"),
@@ -139,7 +145,7 @@ func Examine(ctx context.Context, rdb interface{ Pipeline() redis.Pipeliner }) (
 		AppendOnly:  infoField(persistence.Val(), "aof_enabled") == "1",
 		AppendFsync: fsync.Val()["appendfsync"],
 		RestsFsync:  rests.Val()["no-appendfsync-on-rewrite"] == "yes",
-		WaitAOF:     len(known) == 1 && known[0] != nil,
+		WaitAOF:     len(commands) == 1 && commands[0] != nil,
 		Replicas:    replicas,
 	}, nil
 }

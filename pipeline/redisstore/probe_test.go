@@ -11,6 +11,12 @@ import (
 	"sluice/pipeline/redisstore"
 )
 
+const (
+	memory  = pipeline.DurabilityMemory
+	fsync   = pipeline.DurabilityFsync
+	replica = pipeline.DurabilityReplica
+)
+
 func TestTheUsualRedisIsTrusted(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -23,13 +29,13 @@ func TestTheUsualRedisIsTrusted(t *testing.T) {
 		Version: got.Version, RunID: got.RunID, Policy: "noeviction", AppendOnly: true, AppendFsync: "always",
 		WaitAOF: got.WaitAOF, // as the server is
 	}
-	if got != want || got.Durability() != pipeline.DurabilityFsync {
+	if got != want || got.Durability() != fsync {
 		t.Errorf("got %+v, durability %s, want %+v, fsync", got, got.Durability(), want)
 	}
 	if major, _, ok := strings.Cut(got.Version, "."); !ok || major == "" || len(got.RunID) != 40 {
 		t.Errorf("got version %q, run id %q", got.Version, got.RunID)
 	}
-	for _, level := range []pipeline.Durability{pipeline.DurabilityReplica, pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
+	for _, level := range []pipeline.Durability{replica, fsync, memory} {
 		if err := got.Require(level); err != nil {
 			t.Errorf("%s: %v", level, err)
 		}
@@ -51,12 +57,19 @@ func TestARedisThatCannotBeTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A server with WAITAOF is asked, batch by batch, where its mere reply proves nothing: then nothing is refused.
+	refusedAt := func(says string, levels ...pipeline.Durability) map[pipeline.Durability]string {
+		refused := map[pipeline.Durability]string{}
+		for _, level := range levels {
+			refused[level] = says
+		}
+		return refused
+	}
+	// A server with WAITAOF is asked, batch by batch, where its reply alone proves nothing: then nothing is refused.
 	orAskedForTheDisk := func(says string) map[pipeline.Durability]string {
 		if known.WaitAOF {
 			return nil
 		}
-		return map[pipeline.Durability]string{pipeline.DurabilityFsync: says, pipeline.DurabilityReplica: says}
+		return refusedAt(says, fsync, replica)
 	}
 	for _, test := range []struct {
 		name     string
@@ -64,29 +77,36 @@ func TestARedisThatCannotBeTrusted(t *testing.T) {
 		want     pipeline.Durability
 		refused  map[pipeline.Durability]string // what the message must name
 	}{
+		{"may evict", []string{"maxmemory-policy", "allkeys-lru"}, fsync, refusedAt("allkeys-lru", fsync, replica, memory)},
 		{
-			"may evict", []string{"maxmemory-policy", "allkeys-lru"}, pipeline.DurabilityFsync,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "allkeys-lru", pipeline.DurabilityReplica: "allkeys-lru", pipeline.DurabilityMemory: "allkeys-lru"},
+			"may evict what expires",
+			[]string{"maxmemory-policy", "volatile-ttl"},
+			fsync,
+			refusedAt("noeviction", fsync, replica, memory),
 		},
 		{
-			"may evict what expires", []string{"maxmemory-policy", "volatile-ttl"}, pipeline.DurabilityFsync,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "noeviction", pipeline.DurabilityReplica: "noeviction", pipeline.DurabilityMemory: "noeviction"},
+			"leaves the disk to the system",
+			[]string{"maxmemory-policy", "noeviction", "appendfsync", "no"},
+			memory,
+			refusedAt("appendfsync no", fsync, replica),
 		},
 		{
-			"leaves the disk to the system", []string{"maxmemory-policy", "noeviction", "appendfsync", "no"}, pipeline.DurabilityMemory,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "appendfsync no", pipeline.DurabilityReplica: "appendfsync no"},
-		},
-		{
-			"rests while it rewrites", []string{"appendfsync", "always", "no-appendfsync-on-rewrite", "yes"}, pipeline.DurabilityMemory,
+			"rests while it rewrites",
+			[]string{"appendfsync", "always", "no-appendfsync-on-rewrite", "yes"},
+			memory,
 			orAskedForTheDisk("no-appendfsync-on-rewrite yes"),
 		},
 		{
-			"may lose a second", []string{"appendfsync", "everysec", "no-appendfsync-on-rewrite", "no"}, pipeline.DurabilityMemory,
+			"may lose a second",
+			[]string{"appendfsync", "everysec", "no-appendfsync-on-rewrite", "no"},
+			memory,
 			orAskedForTheDisk("everysec"),
 		},
 		{
-			"writes nothing", []string{"appendfsync", "always", "appendonly", "no"}, pipeline.DurabilityMemory,
-			map[pipeline.Durability]string{pipeline.DurabilityFsync: "appendonly no", pipeline.DurabilityReplica: "appendonly no"},
+			"writes nothing",
+			[]string{"appendfsync", "always", "appendonly", "no"},
+			memory,
+			refusedAt("appendonly no", fsync, replica),
 		},
 	} {
 		for i := 0; i < len(test.settings); i += 2 {
@@ -101,7 +121,7 @@ func TestARedisThatCannotBeTrusted(t *testing.T) {
 		if got := features.Durability(); got != test.want {
 			t.Errorf("%s: got durability %s, want %s", test.name, got, test.want)
 		}
-		for _, level := range []pipeline.Durability{pipeline.DurabilityReplica, pipeline.DurabilityFsync, pipeline.DurabilityMemory} {
+		for _, level := range []pipeline.Durability{replica, fsync, memory} {
 			err, says := features.Require(level), test.refused[level]
 			switch {
 			case says == "" && err != nil:
@@ -123,23 +143,23 @@ func TestARedisWithoutConfig(t *testing.T) {
 	if features.Policy != "allkeys-random" || !features.AppendOnly || features.AppendFsync != "" || features.RunID == "" {
 		t.Errorf("got %+v", features)
 	}
-	pipelinetest.WantKind(t, features.Require(pipeline.DurabilityMemory), pipeline.KindInvalid) // INFO tells the policy all the same
+	pipelinetest.WantKind(t, features.Require(memory), pipeline.KindInvalid) // INFO reports the policy
 	features.Policy = "noeviction"
-	if err := features.Require(pipeline.DurabilityMemory); err != nil || features.Durability() != pipeline.DurabilityMemory {
-		t.Errorf("got %s, %v, want no more claimed than is known", features.Durability(), err)
+	if err := features.Require(memory); err != nil || features.Durability() != memory {
+		t.Errorf("got %s, %v, want no more claimed than is confirmed", features.Durability(), err)
 	}
-	features.WaitAOF = false // where it is there, the disk can be asked all the same
-	err = features.Require(pipeline.DurabilityFsync)
+	features.WaitAOF = false // with it, the server can be asked to confirm its disk
+	err = features.Require(fsync)
 	pipelinetest.WantKind(t, err, pipeline.KindInvalid)
 	if !strings.Contains(err.Error(), "CONFIG is forbidden") {
 		t.Errorf("the error does not say why fsync can't be confirmed: %v", err)
 	}
 }
 
-// TestARedisThatStillLoads: while it reads its file a server says that it has none, which is not to be believed.
+// TestARedisThatStillLoads: while it reads its file, a server reports that it has none, which must not be believed.
 func TestARedisThatStillLoads(t *testing.T) {
 	t.Parallel()
-	const keys, delay = 20_000, 100 // µs for each: long enough to be met, whoever is on the machine
+	const keys, delay = 20_000, 100 // µs for each: long enough to be seen, however busy the machine is
 	server := testkit.PrivateRedis(t, fmt.Sprintf("key-load-delay %d", delay))
 	rdb := testkit.Client(t, server.URL())
 	fill := `for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'key:' .. i, string.rep('x', 100)) end return 1`
@@ -151,7 +171,7 @@ func TestARedisThatStillLoads(t *testing.T) {
 	}
 	restarted := make(chan error, 1)
 	go func() { restarted <- server.Restart(t.Context()) }()
-	met := 0
+	seen := 0
 	for over := false; !over; {
 		select {
 		case err := <-restarted:
@@ -162,15 +182,15 @@ func TestARedisThatStillLoads(t *testing.T) {
 		default:
 		}
 		switch features, err := redisstore.Probe(t.Context(), rdb); {
-		case err == nil && features.Durability() != pipeline.DurabilityFsync:
+		case err == nil && features.Durability() != fsync:
 			t.Fatalf("got %+v, want an error or what the server does once it has loaded", features)
 		case err != nil && strings.Contains(err.Error(), "still reading its data"):
-			met++
+			seen++
 			pipelinetest.WantKind(t, err, pipeline.KindUnavailable)
 		}
 	}
-	if met == 0 {
-		t.Error("it was never met while it loads")
+	if seen == 0 {
+		t.Error("it was never seen loading")
 	}
 }
 

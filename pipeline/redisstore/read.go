@@ -12,7 +12,7 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// SaleCounters is what Redis holds of a sale's numbers on one partition, all of one instant.
+// SaleCounters are a sale's counters in Redis on one partition, all of one instant.
 type SaleCounters struct {
 	Stock    int64 `redis:"stock"`    // units left
 	Total    int64 `redis:"total"`    // units of the partition's share
@@ -20,38 +20,45 @@ type SaleCounters struct {
 	Released int64 `redis:"released"` // releases that gave something back
 	Version  int64 `redis:"version"`  // of the sale's definition
 	Tickets  int64 `redis:"tickets"`  // the latest ticket of the waitlist
-	Waiting  int64 `redis:"waiting"`  // people on the waitlist
+	Waiting  int64 `redis:"waiting"`  // entries on the waitlist
 }
 
-// ReadSale reads a sale's counters on one partition. Errors: KindNotLoaded; KindUnavailable, also where what Redis holds there is
-// no sale (see IsUnreadable).
-func ReadSale(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition) (SaleCounters, error) {
+// ReadSale reads a sale's counters on one partition. Errors: KindNotLoaded; KindUnavailable, also where the key is not
+// a sale (see IsUnreadable).
+func ReadSale(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition,
+) (SaleCounters, error) {
 	var c SaleCounters
-	const saleFields = 6 // the first ones are there in every sale
+	const required = 6 // the first ones are in every sale
 	read := rdb.HMGet(ctx, keys.Sale(at.Partition, at.SaleID),
 		"state", "stock", "total", "accepted", "released", "version", "tickets", "waiting")
 	if err := read.Err(); redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errUnreadable, "Redis holds something else in the place of sale "+at.SaleID)
+		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errUnreadable,
+			"Redis holds something else in the place of sale "+at.SaleID)
 	} else if err != nil {
-		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the counters of sale "+at.SaleID)
+		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, err,
+			"Redis did not answer with the counters of sale "+at.SaleID)
 	}
 	if err := read.Scan(&c); err != nil {
-		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errors.Join(errUnreadable, err), "Redis holds counters of sale "+at.SaleID+" that are not numbers")
+		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errors.Join(errUnreadable, err),
+			"Redis holds counters of sale "+at.SaleID+" that are not numbers")
 	}
-	if slices.Contains(read.Val()[:saleFields], nil) {
+	if slices.Contains(read.Val()[:required], nil) {
 		return SaleCounters{}, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", at.SaleID)
 	}
 	return c, nil
 }
 
-// errUnreadable marks what Redis holds and nobody can read.
+// errUnreadable is the cause of the errors about data in Redis that no script of ours wrote.
 var errUnreadable = errors.New("not written by our scripts")
 
-// IsUnreadable reports whether an error says that Redis answered, and holds something that our scripts did not write.
+// IsUnreadable reports whether an error means that Redis answered with data that our scripts did not write.
 func IsUnreadable(err error) bool { return errors.Is(err, errUnreadable) }
 
 // ReadSlot reads a buyer's slot of a sale. Errors: KindNotFound, where it is free; KindUnavailable.
-func ReadSlot(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, userID string) (lua.Slot, error) {
+func ReadSlot(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, userID string,
+) (lua.Slot, error) {
 	text, err := rdb.HGet(ctx, keys.Buyers(at.Partition, at.SaleID), userID).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -66,20 +73,26 @@ func ReadSlot(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pip
 	return slot, nil
 }
 
-// PageSize is how many slots or events one read returns, so that a big sale holds Redis up for no more than a millisecond.
+// PageSize is how many slots or events one read returns, so that a big sale blocks Redis for no more than a
+// millisecond.
 const PageSize = 1000
 
-// EachSlot calls do for every buyer's slot of a sale on one partition, and for every one that can't be read with ok false. A slot
-// that changes meanwhile may come twice. Errors: KindUnavailable.
-func EachSlot(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string, slot lua.Slot, ok bool)) error {
+// EachSlot calls do for every buyer's slot of a sale on one partition, with ok false for one that can't be decoded. A
+// slot that changes during the calls may come twice. Errors: KindUnavailable.
+func EachSlot(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition,
+	do func(userID string, slot lua.Slot, ok bool),
+) error {
 	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, text string) {
 		slot, err := lua.ParseSlot(text)
 		do(userID, slot, err == nil)
 	})
 }
 
-// EachWaiting calls do for everybody who waits for units of a sale on one partition. Errors: KindUnavailable.
-func EachWaiting(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string)) error {
+// EachWaiting calls do for every buyer on the waitlist of a sale on one partition. Errors: KindUnavailable.
+func EachWaiting(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string),
+) error {
 	return eachField(ctx, rdb, keys.Waiting(at.Partition, at.SaleID), func(userID, _ string) { do(userID) })
 }
 
@@ -99,9 +112,11 @@ func eachField(ctx context.Context, rdb redis.Cmdable, key string, do func(field
 	}
 }
 
-// EachEvent calls do for every event of a partition's stream, oldest first, page by page, until it returns false. Entries that
-// can't be decoded are left out: they belong to no sale. Errors: KindUnavailable.
-func EachEvent(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, p pipeline.Partition, do func(pipeline.Event) bool) error {
+// EachEvent calls do for every event of a partition's stream, oldest first, page by page, until it returns false.
+// Entries that can't be decoded are left out: they belong to no sale. Errors: KindUnavailable.
+func EachEvent(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, p pipeline.Partition, do func(pipeline.Event) bool,
+) error {
 	from := "-"
 	for {
 		page, err := readPage(ctx, rdb, keys.Orders(p), from)

@@ -14,14 +14,14 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// ResubmitStore is what a Resubmitter needs of Postgres.
+// Store is what a Resubmitter needs of Postgres.
 type Store interface {
 	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
 	deadletter.BuryStore
 }
 
-// Resubmitter submits accepts to Redis again that it may have lost: those that a worker has fetched, and those that an api gave
-// receipts for. Both may do it, at once or twice: an accept is known by its order id.
+// Resubmitter submits accepts to Redis again that it may have lost: those that a worker has fetched, and those that an
+// api process gave receipts for. Both may do it, concurrently or twice: an accept is identified by its order id.
 type Resubmitter struct {
 	rdb     redis.UniversalClient
 	keys    pipeline.Keys
@@ -31,8 +31,8 @@ type Resubmitter struct {
 	log     *slog.Logger
 }
 
-// NewResubmitter returns a Resubmitter over both stores. Without metrics (nil) nothing is exported.
-func NewResubmitter(
+// New returns a Resubmitter over both stores. Without metrics (nil) nothing is exported.
+func New(
 	rdb redis.UniversalClient, keys pipeline.Keys, store Store, burier *deadletter.Burier, m *Metrics, log *slog.Logger,
 ) *Resubmitter {
 	if m == nil {
@@ -47,14 +47,17 @@ type Standing string
 // The standings.
 const (
 	Known    Standing = "known"    // its order has a row in Postgres
-	Held     Standing = "held"     // Redis still holds it
-	Unloaded Standing = "unloaded" // the sale is over, and not in Redis any more
-	Renewed  Standing = "renewed"  // it was lost, and took its units again; another event carries it
+	Held     Standing = "held"     // it still holds its slot in Redis
+	Unloaded Standing = "unloaded" // the sale is over, and no longer in Redis
+	Renewed  Standing = "renewed"  // it was lost, and took its units again; a new event carries it
 	Lost     Standing = "lost"     // it was lost, and its units are gone: it is rejected, with a dead letter
 )
 
-// Recent returns a func that submits a process' recent accepts of a partition again.
-func (r *Resubmitter) Recent(recentAccepts func(pipeline.Partition) map[string][]pipeline.Accept) func(context.Context, pipeline.Partition) error {
+// Recent returns a func that submits a process' recent accepts of a partition again. recentAccepts returns them by
+// sale.
+func (r *Resubmitter) Recent(
+	recentAccepts func(pipeline.Partition) map[string][]pipeline.Accept,
+) func(context.Context, pipeline.Partition) error {
 	return func(ctx context.Context, p pipeline.Partition) error {
 		var errs []error
 		for saleID, accepts := range recentAccepts(p) {
@@ -74,9 +77,12 @@ func (r *Resubmitter) Recent(recentAccepts func(pipeline.Partition) map[string][
 	}
 }
 
-// Resubmit submits accepts of one sale on one partition, and returns where each stands. After an error none, some or all of it
-// was done, and it may be done again. Errors: KindNotLoaded, where Redis is not verified yet; KindUnavailable.
-func (r *Resubmitter) Resubmit(ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept) ([]Standing, error) {
+// Resubmit submits accepts of one sale on one partition again, and returns where each stands. After an error, none,
+// some or all of them may have been submitted; submitting them once more is harmless. Errors: KindNotLoaded, where
+// Redis is not verified yet; KindUnavailable.
+func (r *Resubmitter) Resubmit(
+	ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept,
+) ([]Standing, error) {
 	ids := make([]string, len(accepts))
 	for i := range accepts {
 		ids[i] = accepts[i].OrderID
@@ -103,8 +109,11 @@ func (r *Resubmitter) Resubmit(ctx context.Context, at pipeline.SalePartition, a
 	return standings, nil
 }
 
-// submit submits those accepts that a chunk names, and buries what can't stand any more.
-func (r *Resubmitter) submit(ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept, chunk []int, standings []Standing) error {
+// submit submits the accepts whose indexes are in the chunk, makes dead letters of those that can't stand any more, and
+// sets the standings of all of them.
+func (r *Resubmitter) submit(
+	ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept, chunk []int, standings []Standing,
+) error {
 	requests := make([]lua.AdmitRequest, len(chunk))
 	for i, index := range chunk {
 		a := &accepts[index]
@@ -126,7 +135,7 @@ func (r *Resubmitter) submit(ctx context.Context, at pipeline.SalePartition, acc
 			return pipeline.Errorf(pipeline.KindNotLoaded, "Redis is not verified yet")
 		case outcome.Code == lua.AdmitNotLoaded:
 			standings[index] = Unloaded
-		case outcome.Code == lua.AdmitAccepted && holds(outcome.Slot, accept):
+		case outcome.Code == lua.AdmitAccepted && isSlotOf(outcome.Slot, accept):
 			standings[index] = Held
 		case outcome.Code == lua.AdmitAccepted:
 			standings[index] = Renewed
@@ -141,7 +150,8 @@ func (r *Resubmitter) submit(ctx context.Context, at pipeline.SalePartition, acc
 	return nil
 }
 
-// holds tells the accept of then from one that was made just now, which may have got the same sequence.
-func holds(slot lua.Slot, accept *pipeline.Accept) bool {
+// isSlotOf reports whether a slot is that of the earlier accept. Otherwise it is one that was made just now, which may
+// have got the same sequence.
+func isSlotOf(slot lua.Slot, accept *pipeline.Accept) bool {
 	return slot.Sequence == accept.Sequence && slot.AcceptedMS == accept.AcceptedAt.UnixMilli()
 }

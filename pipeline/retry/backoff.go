@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	backoffMin = 50 * time.Millisecond // after a store's error …
-	backoffMax = 3 * time.Second       // … and at most: recovery is noticed this late
+	backoffMin = 50 * time.Millisecond // after the first error of a store
+	backoffMax = 3 * time.Second       // after many: the store's recovery is noticed this late
 
 	// While a buyer waits for the answer: short, because the whole request has some two seconds.
 	requestBackoffMin = 10 * time.Millisecond
 	requestBackoffMax = 250 * time.Millisecond
 )
 
-// Backoff is the wait between attempts: exponential, with jitter.
+// Backoff waits between attempts: exponentially longer, with jitter.
 type Backoff struct{ next *backoff.ExponentialBackOff }
 
 // NewBackoff returns the backoff of a loop that runs for as long as the process: from 50 ms to 3 s.

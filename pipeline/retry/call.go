@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// CommandTimeout bounds a call to Redis that nobody waits for at the other end of a request.
+	// CommandTimeout bounds a call to Redis that is not part of a buyer's request.
 	CommandTimeout = 3 * time.Second
-	// AttemptTimeout bounds one script call of a request, so that a lost reply leaves time for another attempt within the two
-	// seconds of the request.
+	// AttemptTimeout bounds one script call of a request, so that a lost reply leaves time for another attempt within the
+	// two seconds of the request.
 	AttemptTimeout = 750 * time.Millisecond
 )
 
-// Call repeats a script call whose reply was lost, until the context ends. The script must give the same answer to the same
-// call. Errors: KindUnavailable; lua.ErrNotLoaded and lua.ErrUntrusted are returned as they are.
+// Call makes a script call and repeats it while its reply is lost, until the context ends. The script must give the
+// same answer to the same call. Errors: KindUnavailable; lua.ErrNotLoaded and lua.ErrUntrusted are returned unchanged.
 func Call[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	backoff := NewRequestBackoff()
 	for {

@@ -9,8 +9,8 @@ import (
 	"sluice/pipeline"
 )
 
-// IsTransient reports whether an error of Redis goes away by itself: the network, a time-out, a server that starts or fails
-// over.
+// IsTransient reports whether an error of Redis goes away by itself: one of the network, a timeout, or a server that
+// starts or fails over.
 func IsTransient(err error) bool {
 	if pipeline.KindOf(err) != "" || errors.Is(err, redis.ErrClosed) {
 		return false
@@ -26,8 +26,8 @@ var transientPrefixes = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOSCRIPT", "NOREPLICAS",
 }
 
-// Unavailable turns an error of Redis that is not transient into the KindUnavailable error that a buyer gets. An error of the
-// pipeline stays as it is.
+// Unavailable turns an error of Redis that is not transient into the KindUnavailable error that a buyer gets. An error
+// of the pipeline is returned unchanged.
 func Unavailable(err error) error {
 	switch {
 	case pipeline.KindOf(err) != "":

@@ -177,7 +177,7 @@ func New(c Config) (*Worker, error) {
 	w := &Worker{
 		opts: opts, keys: c.Keys, rdb: c.Redis, reader: c.Reader, store: c.Store, metrics: c.Metrics, log: log,
 		locks: lock.New(c.Redis, lock.WithTTL(opts.LockTTL)), inFlight: newInFlightEntries(),
-		burier: burier, resubmitter: resubmit.NewResubmitter(c.Redis, c.Keys, c.Store, burier, c.Resubmits, log),
+		burier: burier, resubmitter: resubmit.New(c.Redis, c.Keys, c.Store, burier, c.Resubmits, log),
 		notifier: notification.NewNotifier(c.Redis, c.Keys, log), batches: make(chan struct{}, opts.Concurrency), started: time.Now(),
 	}
 	w.jobs = append(slices.Clone(c.Jobs), pipeline.Job{Name: "reap", Every: reapInterval, Run: w.reapDead})
@@ -257,7 +257,7 @@ func (w *Worker) readSets() [][]pipeline.Partition {
 // ensureGroups makes the groups that are missing, and enters the worker, which Redis 7.0 would not list before it was given an
 // event.
 func (w *Worker) ensureGroups(ctx context.Context) error {
-	return redisstore.EnsureGroups(ctx, w.rdb, w.keys, w.opts.Partitions, w.opts.Name)
+	return redisstore.JoinGroups(ctx, w.rdb, w.keys, w.opts.Partitions, w.opts.Name)
 }
 
 // stepFailed records a step that failed and will be repeated.
