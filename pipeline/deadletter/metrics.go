@@ -11,5 +11,6 @@ type Metrics struct{ letters *prometheus.CounterVec }
 // NewDeadLetterMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{letters: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_dead_letters_total", Help: "Events that became dead letters, by why."}, []string{"reason"})}
+		Name: "sluice_dead_letters_total", Help: "Events that became dead letters, by why.",
+	}, []string{"reason"})}
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (

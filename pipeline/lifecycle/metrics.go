@@ -13,10 +13,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	return &Metrics{
 		released: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_stock_released_total", Help: "Orders whose stock and slot were given back."}),
+			Name: "sluice_stock_released_total", Help: "Orders whose stock and slot were given back.",
+		}),
 		expired: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_orders_expired_total", Help: "Orders that were not paid in time."}),
+			Name: "sluice_orders_expired_total", Help: "Orders that were not paid in time.",
+		}),
 		cancelled: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_orders_cancelled_total", Help: "Orders that their buyers cancelled."}),
+			Name: "sluice_orders_cancelled_total", Help: "Orders that their buyers cancelled.",
+		}),
 	}
 }

@@ -8,12 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/notification"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/notification"
 )
 
 const (

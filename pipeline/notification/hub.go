@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/retry"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
 )
 
 const (

@@ -13,9 +13,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	return &Metrics{
 		handedOver: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_waitlist_handovers_total", Help: "Orders made by this process for people who waited."}),
+			Name: "sluice_waitlist_handovers_total", Help: "Orders made by this process for people who waited.",
+		}),
 		dropped: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_waitlist_dropped_total", Help: "People taken off a waitlist because of what Redis held of them; must stay 0."}),
+			Name: "sluice_waitlist_dropped_total", Help: "People taken off a waitlist because of what Redis held of them; must stay 0.",
+		}),
 	}
 }
 
@@ -29,9 +31,11 @@ func newHubMetrics(reg prometheus.Registerer) hubMetrics {
 	factory := promauto.With(reg)
 	return hubMetrics{
 		waiting: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_push_waiting", Help: "Clients of this process that wait to be told of an order."}),
+			Name: "sluice_push_waiting", Help: "Clients of this process that wait to be told of an order.",
+		}),
 		delay: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_push_delay_seconds", Help: "From the news of a change to its hand-over to those who wait.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}), // 0.5 ms … 4 s
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}), // 0.5 ms … 4 s
 	}
 }

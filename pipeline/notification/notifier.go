@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"sluice/pipeline"
-
 	"github.com/redis/go-redis/v9"
+
+	"sluice/pipeline"
 )
 
 const (

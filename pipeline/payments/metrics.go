@@ -11,5 +11,6 @@ type Metrics struct{ payments *prometheus.CounterVec }
 // NewPaymentMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{payments: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_payments_total", Help: "Payments and webhooks about them, by what became of them."}, []string{"outcome"})}
+		Name: "sluice_payments_total", Help: "Payments and webhooks about them, by what became of them.",
+	}, []string{"outcome"})}
 }

@@ -3,13 +3,10 @@ package pipelinetest
 import (
 	"strings"
 
-	"sluice/internal/testkit"
-	"sluice/pipeline"
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/lifecycle"
-	"sluice/pipeline/worker"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // mustReplay replays and returns the id of the order.
@@ -35,13 +32,7 @@ func (r *Rig) LastLetter() int64 {
 // work lets a worker persist what is in the streams and give back what is due, and stops it.
 func (r *Rig) Work() {
 	r.Helper()
-	worker := r.StartWorker(r.Store, worker.Options{}, r.Releaser().Job())
-	r.Settled()
-	testkit.Eventually(r.T, SettleLimit, "every release is applied", func() bool {
-		due, err := r.Store.UnappliedReleases(r.Ctx(), pipeline.SalePartition{}, 1)
-		return err == nil && len(due) == 0
-	})
-	worker.Stop()
+	r.WorkAll().Stop()
 }
 
 func (r *Rig) Replay(id int64, set ...string) (deadletter.Letter, error) {

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/db"
 	"sluice/internal/faultnet"
 	"sluice/pipeline/sales"
-
-	"github.com/redis/go-redis/v9"
 )
 
 func (r *Rig) OpenStore(url string) *db.Store {

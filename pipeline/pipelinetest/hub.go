@@ -1,7 +1,6 @@
 package pipelinetest
 
 import (
-	"context"
 	"time"
 
 	"sluice/internal/testkit"
@@ -13,18 +12,7 @@ import (
 func (r *Rig) RunHub(c notification.HubConfig) (*notification.Hub, func()) {
 	c.Redis, c.Keys, c.Partitions, c.Orders, c.Registerer, c.Log = r.Redis, r.Keys, r.Options.Partitions, r.Store, r.Registry, r.Logger
 	hub := notification.NewHub(c)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		hub.Run(ctx)
-	}()
-	stop := func() {
-		cancel()
-		<-done
-	}
-	r.Cleanup(stop)
-	return hub, stop
+	return hub, r.Background(hub.Run)
 }
 
 func (r *Rig) Watch(hub *notification.Hub, orderID string) *notification.Watch {

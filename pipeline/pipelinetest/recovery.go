@@ -26,17 +26,7 @@ func (r *Rig) Verifies() {
 	r.Helper()
 	config := r.VerifierConfig()
 	config.Resubmit = r.ResubmitRecent()
-	verifier := recovery.NewVerifier(config)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		verifier.Run(ctx)
-	}()
-	r.Cleanup(func() {
-		stop()
-		<-done
-	})
+	r.Background(recovery.NewVerifier(config).Run)
 }
 
 func (r *Rig) VerifierConfig() recovery.VerifierConfig {

@@ -333,25 +333,7 @@ func (r *Rig) Dump(sale *pipeline.Sale) string {
 	return out.String()
 }
 
-// count is the value of a counter or gauge, or how often a histogram was fed, summed over its series.
-func (r *Rig) Count(metric string) float64 {
-	r.Helper()
-	families, err := r.Registry.Gather()
-	if err != nil {
-		r.Fatalf("gather metrics: %v", err)
-	}
-	var sum float64
-	for _, family := range families {
-		if family.GetName() != metric {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
-}
-
+// WantKind expects an error of this kind.
 func WantKind(t testing.TB, err error, want pipeline.Kind) {
 	t.Helper()
 	if got := pipeline.KindOf(err); got != want || err == nil {

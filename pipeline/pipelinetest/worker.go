@@ -7,26 +7,6 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// labelled is count for the series with one value of one label.
-func (r *Rig) Labelled(metric, label, value string) float64 {
-	r.Helper()
-	families, err := r.Registry.Gather()
-	if err != nil {
-		r.Fatalf("gather metrics: %v", err)
-	}
-	var sum float64
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if family.GetName() == metric && l.GetName() == label && l.GetValue() == value {
-					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-				}
-			}
-		}
-	}
-	return sum
-}
-
 // letters counts the dead letters by reason.
 func (r *Rig) Letters() map[string]int {
 	r.Helper()
@@ -52,12 +32,13 @@ func (r *Rig) Releaser() *lifecycle.Releaser {
 }
 
 // workAll starts a worker that also applies releases, and waits until nothing is left to do.
-func (r *Rig) WorkAll() {
+func (r *Rig) WorkAll() *RunningWorker {
 	r.Helper()
-	r.StartWorker(r.Store, worker.Options{}, r.Releaser().Job())
+	running := r.StartWorker(r.Store, worker.Options{}, r.Releaser().Job())
 	r.Settled()
 	testkit.Eventually(r.T, SettleLimit, "every release is applied", func() bool {
 		due, err := r.Store.UnappliedReleases(r.Ctx(), pipeline.SalePartition{}, 1)
 		return err == nil && len(due) == 0
 	})
+	return running
 }

@@ -52,7 +52,7 @@ func (v *Verifier) look(ctx context.Context) (states []lua.Trust, runIDs []strin
 
 // foreign returns the error that names the installation to which a partition belongs.
 func (v *Verifier) foreign(ctx context.Context, p pipeline.Partition) error {
-	err := installation.CheckOwners(ctx, v.Redis, v.Keys, []pipeline.Partition{p}, v.id, pipeline.KindUnavailable, true)
+	err := installation.CheckOwners(ctx, v.Redis, v.Keys, []pipeline.Partition{p}, v.id)
 	if err == nil { // its owner has changed since
 		err = errOvertaken(p)
 	}

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pipeline"
-
 	"golang.org/x/sync/singleflight"
+
+	"sluice/pipeline"
 )
 
 const (

@@ -31,18 +31,7 @@ func newCatalogueRig(t *testing.T) *catalogueRig {
 }
 
 // run keeps the catalogue fresh until the test ends.
-func (r *catalogueRig) run() {
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.catalogue.Run(ctx)
-	}()
-	r.Cleanup(func() {
-		stop()
-		<-done
-	})
-}
+func (r *catalogueRig) run() { r.Background(r.catalogue.Run) }
 
 // refreshLimit is how long the catalogue may take to notice a change: its second, and much more for a busy machine.
 const refreshLimit = pipelinetest.CallLimit

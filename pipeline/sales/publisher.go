@@ -6,13 +6,12 @@ import (
 	"log/slog"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/notification"
-	"sluice/pipeline/redisstore"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
+	"sluice/pipeline/notification"
+	"sluice/pipeline/redisstore"
 )
 
 // loadTimeout bounds putting one sale into Redis.

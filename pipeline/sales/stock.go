@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pipeline"
-	"sluice/pipeline/redisstore"
-
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
+
+	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 )
 
 const (

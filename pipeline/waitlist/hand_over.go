@@ -5,14 +5,13 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/sales"
-
-	"github.com/redis/go-redis/v9"
-
-	"sluice/lua"
 )
 
 const (

@@ -11,5 +11,6 @@ type Metrics struct{ size *prometheus.GaugeVec }
 // NewWaitlistMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{size: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sluice_waitlist_size", Help: "People who wait for units, by sale that is open and has a waitlist."}, []string{"sale"})}
+		Name: "sluice_waitlist_size", Help: "People who wait for units, by sale that is open and has a waitlist.",
+	}, []string{"sale"})}
 }

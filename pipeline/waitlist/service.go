@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/lifecycle"
@@ -13,10 +16,6 @@ import (
 	"sluice/pipeline/ordernumber"
 	"sluice/pipeline/retry"
 	"sluice/pipeline/sales"
-
-	"github.com/redis/go-redis/v9"
-
-	"sluice/lua"
 )
 
 const (
@@ -39,41 +38,6 @@ type Store interface {
 	RecordLeave(ctx context.Context, generation pipeline.Generation, s pipeline.WaitlistEntry, ticket int64) (bool, error)
 	// LatestStay returns a buyer's latest stay, or a KindNotFound error.
 	LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error)
-}
-
-// WaitResult says what became of a request to wait. Every one is an expected outcome, none is an error.
-type Result string
-
-// The results.
-const (
-	Joined         = Result(lua.JoinJoined)         // the buyer waits, since now or since an earlier request
-	AlreadyWaiting = Result(lua.JoinAlreadyWaiting) // for another number of units
-	KeyReused      = Result(lua.JoinKeyReused)      // likewise, with the same idempotency key
-	AlreadyOrdered = Result(lua.JoinAlreadyOrdered) // the buyer holds an order
-	NoWaitlist     = Result(lua.JoinNoWaitlist)     // the sale has none
-	NotOpen        = Result(lua.JoinNotOpen)        // before the window
-	Closed         = Result(lua.JoinClosed)         // after the window, or closed by an operator
-	Paused         = Result(lua.JoinPaused)         // paused by an operator
-	OverLimit      = Result(lua.JoinOverLimit)      // more units than one order may have, or than the sale has
-	Available      = Result(lua.JoinAvailable)      // so many units are free, and nobody waits
-	Full           = Result(lua.JoinFull)           // as many people wait as the sale allows
-)
-
-// WaitDecision is the answer to a request to wait.
-type Decision struct {
-	Result      Result
-	Entry       pipeline.WaitlistEntry // of who waits
-	Position    int64                  // from 1; how many are served before, and one
-	OrderID     string                 // of the buyer's order, for who has one
-	OpensAt     time.Time              // the window by which Redis decided
-	MaxQuantity int
-}
-
-// Waiting is how a buyer stands who has joined a waitlist.
-type Standing struct {
-	Entry    pipeline.WaitlistEntry
-	Position int64 // from 1; 0 once the order is made
-	Ordered  bool  // the turn has come: the order of the stay exists
 }
 
 // Waitlist answers buyers who wait for units of a sale that is sold out. Redis decides, in its scripts; whoever is told that

@@ -45,5 +45,5 @@ func (w *Worker) checkOwners(ctx context.Context, partitions []pipeline.Partitio
 		id = &asked
 		w.installation.Store(id)
 	}
-	return installation.CheckOwners(ctx, w.rdb, w.keys, partitions, *id, pipeline.KindUnavailable, true)
+	return installation.CheckOwners(ctx, w.rdb, w.keys, partitions, *id)
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"time"
 
-	"sluice/pipeline"
-
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 // queuedTimeout bounds one look at one stream.

@@ -80,8 +80,10 @@ func newLife(r *pipelinetest.Rig, rt *rapid.T, id string) *life {
 	total := rapid.Int64Range(1, 8).Draw(rt, "total")
 	window := rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "payment window")
 	l := &life{Rig: r, rt: rt, total: total, loaded: total, slots: map[string]*lifeOrder{}}
-	l.sale = r.CreateSale(pipeline.Sale{ID: id, Total: total, MaxQuantity: 3, PaymentWindow: window, Waitlist: lifeWaitlist,
-		Partitions: []pipeline.Partition{0}})
+	l.sale = r.CreateSale(pipeline.Sale{
+		ID: id, Total: total, MaxQuantity: 3, PaymentWindow: window, Waitlist: lifeWaitlist,
+		Partitions: []pipeline.Partition{0},
+	})
 	l.waitlist = waitlist.NewService(r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist)
 	l.payments = r.PaymentsWith(r.Store)
 	return l

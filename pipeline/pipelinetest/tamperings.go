@@ -1,53 +1,11 @@
 package pipelinetest
 
 import (
-	"context"
-	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
-	"time"
-
-	"sluice/pipeline"
-	"sluice/pipeline/admission"
-	"sluice/pipeline/audit"
-
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"sluice/pipeline/audit"
 )
-
-// busySale is a sale with an order in every state: ann's 3 units and bob's 2 are persisted, cat's 1 is in the stream,
-// dan's 4 are expired and not given back, eve's 5 are given back, and so are fay's 6, which Postgres has not noted yet.
-type BusySaleRig struct {
-	*Rig
-	Sale   *pipeline.Sale
-	orders map[string]admission.Receipt // by user
-}
-
-func (r *Rig) BusySale(id string) *BusySaleRig {
-	r.Helper()
-	b := &BusySaleRig{r, r.CreateSale(pipeline.Sale{ID: id, Partitions: []pipeline.Partition{2, 0, 3}, PaymentWindow: time.Hour}), map[string]admission.Receipt{}}
-	r.Sale = b.Sale // for admit, events and release
-	for user, quantity := range map[string]int{"ann": 3, "bob": 2, "dan": 4, "eve": 5, "fay": 6} {
-		b.orders[user] = r.Admit(user, quantity)
-	}
-	r.Persist(r.Events(b.Sale)...)
-	b.orders["cat"] = r.Admit("cat", 1)
-	for _, user := range []string{"dan", "eve", "fay"} {
-		r.End(b.orders[user].OrderID)
-	}
-	for _, user := range []string{"eve", "fay"} {
-		r.Release(user, b.orders[user].OrderID)
-	}
-	r.Applied(b.orders["eve"].OrderID)
-	return b
-}
-
-// applied notes in Postgres that an order's stock and slot are given back.
-func (r *Rig) Applied(orderID string) {
-	r.Helper()
-	r.Exec(1, `update releases set applied_at = now() where order_id = $1 and applied_at is null`, orderID)
-}
 
 // tampering is one way in which the two stores can come to disagree.
 type tampering struct {
@@ -205,96 +163,4 @@ var Tamperings = []tampering{
 		func(r *audit.Report) { r.Total, r.Drift = 105, 5 },
 		[]string{"5 units are missing", "total is 100 in Redis and 105 in Postgres"},
 	},
-}
-
-// market moves a sale all the time: buyers order, events are persisted, and if wanted orders expire and are given back.
-type market struct {
-	*Rig
-	stop     context.CancelFunc
-	running  sync.WaitGroup
-	Accepted atomic.Int64
-	Released atomic.Int64
-}
-
-func (r *Rig) OpenMarket(seed uint64, expiring bool) *market {
-	m := &market{Rig: r}
-	ctx, stop := context.WithCancel(context.Background())
-	m.stop = stop
-	persisted := make(chan pipeline.Event, 1<<16)
-	for i := range 3 {
-		m.running.Go(func() { m.buy(ctx, fmt.Sprintf("buyer-%d", i), rand.New(rand.NewPCG(seed, uint64(i)))) })
-	}
-	m.running.Go(func() { m.persistAll(ctx, persisted) })
-	if expiring {
-		m.running.Go(func() { m.expire(ctx, persisted) })
-	}
-	r.Cleanup(m.Close)
-	return m
-}
-
-// close lets everybody finish. What is in the stream then stays there.
-func (m *market) Close() {
-	m.stop()
-	m.running.Wait()
-}
-
-func (b *BusySaleRig) partition(user string) pipeline.Partition { return b.Sale.PartitionOf(user) }
-
-func (b *BusySaleRig) SaleKey(user string) string { return b.Keys.Sale(b.partition(user), b.Sale.ID) }
-
-func (b *BusySaleRig) buyersKey(user string) string {
-	return b.Keys.Buyers(b.partition(user), b.Sale.ID)
-}
-
-// done fails the test when tampering itself failed.
-func (b *BusySaleRig) Done(cmd redis.Cmder) {
-	b.Helper()
-	if cmd.Err() != nil {
-		b.Fatal(cmd.Err())
-	}
-}
-
-// buy orders in bursts, for a small crowd that orders again once its orders are given back.
-func (m *market) buy(ctx context.Context, name string, rnd *rand.Rand) {
-	for n := 0; ctx.Err() == nil; n++ {
-		user := fmt.Sprintf("%s-%d", name, n)
-		if rnd.IntN(2) == 0 {
-			user = fmt.Sprintf("%s-again-%d", name, rnd.IntN(50))
-		}
-		decision, err := m.Try(pipeline.OrderRequest{UserID: user, Quantity: 1 + rnd.IntN(3)})
-		if err != nil {
-			m.Errorf("order: %v", err)
-			return
-		}
-		if decision.Result == admission.Accepted {
-			m.Accepted.Add(1)
-		}
-	}
-}
-
-func (m *market) persistAll(ctx context.Context, persisted chan<- pipeline.Event) {
-	for ctx.Err() == nil {
-		events := m.Events(m.Sale)
-		m.Persist(events[:min(len(events), pipeline.MaxPersistBatch)]...)
-		for _, e := range events[:min(len(events), pipeline.MaxPersistBatch)] {
-			select {
-			case persisted <- e:
-			default:
-			}
-		}
-	}
-}
-
-func (m *market) expire(ctx context.Context, persisted <-chan pipeline.Event) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-persisted:
-			m.End(e.OrderID)
-			m.Release(e.UserID, e.OrderID)
-			m.Applied(e.OrderID)
-			m.Released.Add(1)
-		}
-	}
 }

@@ -6,10 +6,10 @@ import (
 	"net"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // hubSilence is how long the subscription may be silent until Redis is asked for a sign of life, and then again until it is

@@ -4,9 +4,8 @@ import (
 	"context"
 	"log/slog"
 
-	"sluice/pipeline"
-
 	"sluice/lua"
+	"sluice/pipeline"
 )
 
 // HandOverNotifier publishes, counts and logs the orders that a script made for people on a waitlist. They are accepts like any

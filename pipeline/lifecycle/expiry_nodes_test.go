@@ -90,8 +90,10 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	t.Parallel()
 	const orders, deaths = 500, 5
 	server, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), DatabaseURL: postgres.URL(), Partitions: 1,
-		Sale: pipeline.Sale{Total: orders, PaymentWindow: time.Hour}})
+	r := pipelinetest.New(t, pipelinetest.Options{
+		RedisURL: server.URL(), DatabaseURL: postgres.URL(), Partitions: 1,
+		Sale: pipeline.Sale{Total: orders, PaymentWindow: time.Hour},
+	})
 	r.AdmitMany("buyer", orders)
 	r.Persist(r.Events(r.Sale)...)
 	ended := startNodes(r, nodes)

@@ -1,0 +1,54 @@
+package payments
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"sluice/pipeline"
+)
+
+// PaymentDecision is what a payment does to its order.
+type Decision struct {
+	Outcome Outcome
+	Reason  Reason
+	Detail  string
+	Becomes pipeline.OrderStatus // what the order becomes; empty where it stays as it is
+}
+
+// Refusal refuses a payment. The words are cut to fit.
+func Refusal(reason Reason, format string, args ...any) Decision {
+	detail := fmt.Sprintf(format, args...)
+	if len(detail) > maxPaymentDetail {
+		detail = detail[:maxPaymentDetail]
+		for !utf8.ValidString(detail) {
+			detail = detail[:len(detail)-1]
+		}
+	}
+	return Decision{Outcome: Refused, Reason: reason, Detail: detail}
+}
+
+// Decide says what a payment does to an order as it is now. Whoever applies it must hold the order's row since it was read:
+// then of a payment, a cancellation and an expiry that race exactly one finds the order waiting.
+func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
+	if p.UserID != "" && p.UserID != order.UserID {
+		return Refusal(ReasonForeignOrder, "there is no such order of this buyer in this sale")
+	}
+	if due := sale.PriceOf(order.Quantity); due > 0 && p.Amount > 0 && (p.Amount != due || p.Currency != sale.Currency) {
+		return Refusal(ReasonAmountMismatch, "the order costs %d %s, and %d %s were paid", due, sale.Currency, p.Amount, p.Currency)
+	}
+	back := func(reason Reason, becomes pipeline.OrderStatus, detail string) Decision {
+		return Decision{Outcome: RefundDue, Reason: reason, Detail: detail, Becomes: becomes}
+	}
+	switch order.Status {
+	case pipeline.StatusAwaitingPayment:
+		return Decision{Outcome: Paid, Becomes: pipeline.StatusPaid}
+	case pipeline.StatusCancelled, pipeline.StatusExpired, pipeline.StatusRejected:
+		return back(ReasonOrderEnded, pipeline.StatusRefundDue, "the order was "+string(order.Status)+" when the money came; it is to be paid back")
+	case pipeline.StatusPaid:
+		return back(ReasonAlreadyPaid, "", "the order is paid by another payment; this one is to be paid back")
+	case pipeline.StatusRefundDue:
+		return back(ReasonNothingDue, "", "the order has ended, and another payment for it is to be paid back as well")
+	default: // confirmed; queued orders have no row
+		return back(ReasonNoPaymentDue, "", "the sale asks for no payment; it is to be paid back")
+	}
+}
