@@ -29,8 +29,8 @@ func NewBurier(store BuryStore, m *Metrics, log *slog.Logger) *Burier {
 	return &Burier{store: store, metrics: m, log: log}
 }
 
-// Bury writes the letter, the rejected order and the release of its units. Without an event (nil), or where not even a rejected
-// order can be made of it, only the letter is written. Repeating it changes nothing. Errors: KindUnavailable.
+// Bury writes the letter, the rejected order and the release of its units. Without an event (nil), or where not even a
+// rejected order can be made of it, only the letter is written. Repeating it changes nothing. Errors: KindUnavailable.
 func (b *Burier) Bury(ctx context.Context, letter Message, event *pipeline.Event) error {
 	err := b.store.BuryEvent(ctx, letter, event)
 	if event != nil && pipeline.KindOf(err) == pipeline.KindData {
@@ -45,8 +45,8 @@ func (b *Burier) Bury(ctx context.Context, letter Message, event *pipeline.Event
 	return nil
 }
 
-// BuryLost rejects an order that Redis lost after it was accepted, and that can't stand any more. The entry id stands for the
-// event that is gone: one that is made of the order's id makes the letter the same whichever process writes it.
+// BuryLost rejects an order that Redis lost after it was accepted, and that can't stand any more. The entry id stands
+// for the event that is gone: one that is made of the order's id makes the letter the same whichever process writes it.
 func (b *Burier) BuryLost(ctx context.Context, e *pipeline.Event, entryID, why string) error {
 	return b.Bury(ctx, Message{
 		Partition: e.Partition, EntryID: entryID, SaleID: e.SaleID, OrderID: e.OrderID, Payload: e.Fields(),

@@ -18,8 +18,8 @@ const (
 // Letter is a dead letter as Postgres keeps it for an operator.
 //
 // Its Payload is the entry's fields as they are stored: a text is a string. Bytes that are no text are a map with their
-// "base64", and a value that was cut to fit has its whole length as "bytes" beside it. In a list the Payload is nil: one
-// letter can have megabytes of it.
+// "base64", and a value that was cut to fit has its whole length as "bytes" beside it. In a list the Payload is nil:
+// one letter can have megabytes of it.
 type Letter struct {
 	ID         int64
 	CreatedAt  time.Time
@@ -30,7 +30,7 @@ type Letter struct {
 	Message
 }
 
-// LettersFilter chooses dead letters. The zero value means those that wait for an operator, from the first id on.
+// Filter chooses dead letters. The zero value means those that wait for an operator, from the first id on.
 type Filter struct {
 	After  int64  // only letters with a greater id: the last one of the page before
 	SaleID string // only letters of this sale
@@ -42,8 +42,8 @@ type Filter struct {
 // MaxLetters bounds a page of dead letters: each may hold some 12 KB of text besides its payload.
 const MaxLetters = 500
 
-// Why events become dead letters: these, and the outcomes of PersistOrders that are not an order that stands. The set is
-// closed: it labels a metric.
+// Why events become dead letters: these, and the outcomes of PersistOrders that are not an order that stands. The set
+// is closed: it labels a metric.
 const (
 	Undecodable = "undecodable" // not written by admit.lua
 	RedisLost   = "redis-lost"  // lost by Redis after it was accepted, and its units are gone
@@ -57,7 +57,7 @@ type ReplayAs struct {
 	Quantity int    `json:"q"`
 }
 
-// LetterResolution is the end of a dead letter, and the line of the audit log that tells of it.
+// LetterResolution is the end of a dead letter, and the line of the audit log about it.
 type LetterResolution struct {
 	Resolution Resolution
 	Actor      string
@@ -67,12 +67,12 @@ type LetterResolution struct {
 	Repairs    map[string]string // of a replayed one
 }
 
-// DeadLetter is a stream entry that no worker could process, kept for an operator.
+// Message is a stream entry that no worker could process, kept for an operator.
 type Message struct {
 	Partition  pipeline.Partition
 	EntryID    string         // of the stream entry
-	SaleID     string         // empty where the entry does not tell
-	OrderID    string         // empty where the entry does not tell
+	SaleID     string         // empty where the entry names none
+	OrderID    string         // empty where the entry names none
 	Payload    map[string]any // the entry's fields as Redis returned them: strings of any bytes
 	Reason     string         // short and from a fixed set: it labels a metric
 	Error      string         // the whole story

@@ -5,10 +5,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// DeadLetterMetrics count the events that became dead letters.
+// Metrics count the events that became dead letters.
 type Metrics struct{ letters *prometheus.CounterVec }
 
-// NewDeadLetterMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{letters: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_dead_letters_total", Help: "Events that became dead letters, by why.",

@@ -16,10 +16,12 @@ import (
 // user, quantity. Everything else of an order is made anew.
 var RepairFields = []string{"s", "u", "q", "v"}
 
-// maxRepairBytes bounds a repaired value: more than any field's own limit, so that the field's rule is what is told.
+// maxRepairBytes bounds a repaired value: more than any field's own limit, so that the error names the field's own
+// rule.
 const maxRepairBytes = 1000
 
-// ValidateRepairs returns a KindInvalid error for a field that a replay does not read, or a value that no field could have.
+// ValidateRepairs returns a KindInvalid error for a field that a replay does not read, or a value that no field could
+// have.
 func ValidateRepairs(repairs map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(repairs)) {
 		switch value := repairs[name]; {
@@ -33,8 +35,8 @@ func ValidateRepairs(repairs map[string]string) error {
 	return nil
 }
 
-// readReplay reads what a replay needs as an event is read, with harmless values for what is made anew: a wrecked sequence
-// or number must not stop a replay.
+// readReplay reads what a replay needs as an event is read, with harmless values for what is made anew: a wrecked
+// sequence or number must not stop a replay.
 func readReplay(letter *Letter, repairs map[string]string) (ReplayAs, error) {
 	fields := map[string]any{"v": "1", "k": "1", "o": uuid.Nil.String(), "n": "1", "t": "1"}
 	for _, name := range RepairFields {
@@ -52,7 +54,7 @@ func readReplay(letter *Letter, repairs map[string]string) (ReplayAs, error) {
 	return ReplayAs{SaleID: event.SaleID, UserID: event.UserID, Quantity: event.Quantity}, nil
 }
 
-// payloadField is the value of a payload's field as the stream held it, unless it was cut.
+// payloadField is the value of a payload's field as it was in the stream, unless it was cut.
 func payloadField(l *Letter, name string) (string, bool) {
 	switch value := l.Payload[name].(type) {
 	case string:

@@ -22,7 +22,7 @@ type LetterStore interface {
 	Letter(ctx context.Context, id int64) (Letter, error)
 	// BeginReplay notes what is about to be asked for, unless an earlier try noted something, and returns what is noted.
 	BeginReplay(ctx context.Context, id int64, orderID string, as ReplayAs) (string, ReplayAs, error)
-	// EndReplay notes that the try made no order. The order id stays.
+	// EndReplay notes that the try made no order. The order id is kept.
 	EndReplay(ctx context.Context, id int64) error
 	// ResolveLetter returns when the letter was resolved. KindConflict: it was already, or a replay of it is under way.
 	ResolveLetter(ctx context.Context, id int64, how LetterResolution) (time.Time, error)
@@ -39,7 +39,8 @@ type ReplayStore interface {
 	PersistOrders(ctx context.Context, generation pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error)
 }
 
-// Replayer resolves dead letters, as an operator asks for it: it makes an order of one, or notes that none shall be made.
+// Replayer resolves dead letters, as an operator asks for it: it makes an order of one, or notes that none shall be
+// made.
 type Replayer struct {
 	rdb      redis.UniversalClient
 	keys     pipeline.Keys
@@ -54,15 +55,16 @@ func NewReplayer(rdb redis.UniversalClient, keys pipeline.Keys, store ReplayStor
 	return &Replayer{rdb: rdb, keys: keys, store: store, releaser: releaser, numbers: ordernumber.NewGenerator(rdb, keys), log: log}
 }
 
-// Replay makes an order of a dead letter, with the repaired fields in the place of the stored ones, and returns the letter
-// as it is afterwards. The order goes through the same gate as every other: it takes stock and a slot that are free now. The
-// exception is a letter whose accept still holds both, because its entry was too broken to give them back: then that very
-// order is persisted, as its buyer was told.
+// Replay makes an order of a dead letter, with the repaired fields in the place of the stored ones, and returns the
+// letter as it is afterwards. The order is admitted like every other: it takes stock and a slot that are free now. The
+// exception is a letter whose accept still has both, because its entry was too broken to give them back: then that very
+// order is persisted, as its buyer's receipt says.
 //
-// It may die anywhere and be repeated: the order's id is stored before it is asked for, so that no two orders come of it.
+// It may die anywhere and be repeated: the order's id is stored before it is asked for, so that no two orders come of
+// it.
 //
-// Errors: KindNotFound (no such letter), KindInvalid (which field is wrong), KindConflict (it is resolved, or the order can't
-// be taken now, and why), KindNotLoaded, KindUnavailable (repeat it: the order may stand).
+// Errors: KindNotFound (no such letter), KindInvalid (which field is wrong), KindConflict (it is resolved, or the order
+// can't be taken now, and why), KindNotLoaded, KindUnavailable (repeat it: the order may stand).
 func (r *Replayer) Replay(ctx context.Context, id int64, actor string, repairs map[string]string) (Letter, error) {
 	if err := errors.Join(pipeline.ValidateActor(actor), ValidateRepairs(repairs)); err != nil {
 		return Letter{}, err
@@ -97,8 +99,9 @@ func (r *Replayer) Replay(ctx context.Context, id int64, actor string, repairs m
 	})
 }
 
-// Discard notes that no order shall be made of a dead letter. What the letter's order held was given back when it was
-// buried, or will be. Errors: KindNotFound, KindInvalid, KindConflict (it is resolved, or a replay's outcome is not known).
+// Discard notes that no order shall be made of a dead letter. The units and the slot of the letter's order were given
+// back when it was buried, or will be. Errors: KindNotFound, KindInvalid, KindConflict (it is resolved, or a replay's
+// outcome is not known).
 func (r *Replayer) Discard(ctx context.Context, id int64, actor, note string) (Letter, error) {
 	if err := pipeline.ValidateActor(actor); err != nil {
 		return Letter{}, err
@@ -140,8 +143,8 @@ func (r *Replayer) resolve(ctx context.Context, letter Letter, how LetterResolut
 	return letter, nil
 }
 
-// giveBack applies the release of the letter's own order, if there is one left: until then its units and its buyer's slot
-// are taken.
+// giveBack applies the release of the letter's own order, if there is one left: until then its units and its buyer's
+// slot are taken.
 func (r *Replayer) giveBack(ctx context.Context, letter *Letter) error {
 	due, err := r.store.OrderReleases(ctx, letter.SaleID, letter.OrderID)
 	if err != nil || len(due) == 0 {

@@ -48,9 +48,9 @@ func (r *Replayer) slot(ctx context.Context, sale *pipeline.Sale, userID string)
 	return slot, err
 }
 
-// ownSlot reports whether a slot is that of the letter's own accept, whose release could not be written. Where the entry's
-// order id is wrecked, its entry id tells: admit.lua writes slot and entry within one run. Should a stranger have written
-// the entry just then, an order is persisted that is on its way to be.
+// ownSlot reports whether a slot is that of the letter's own accept, whose release could not be written. Where the
+// entry's order id is wrecked, its entry id decides: admit.lua writes slot and entry within one run. Should a stranger
+// have written the entry just then, an order is persisted that will be persisted anyway.
 func ownSlot(l *Letter, slot lua.Slot, p pipeline.Partition) bool {
 	if slot.OrderID == "" || p != l.Partition {
 		return false
@@ -61,8 +61,8 @@ func ownSlot(l *Letter, slot lua.Slot, p pipeline.Partition) bool {
 	return slot.OrderID == l.OrderID || err == nil && l.Reason == Undecodable && since >= 0 && since <= admitSpan
 }
 
-// ownOrder persists the letter's own order, which the slot tells in full. It is what a worker would have done with the
-// entry, and like that it changes nothing the second time.
+// ownOrder persists the letter's own order, which the slot describes in full. It is what a worker would have done with
+// the entry, and like that it changes nothing the second time.
 func (r *Replayer) ownOrder(ctx context.Context, generation pipeline.Generation, letter *Letter, sale *pipeline.Sale, as ReplayAs, slot lua.Slot) (string, error) {
 	if slot.Quantity != as.Quantity {
 		return "", pipeline.Errorf(pipeline.KindInvalid, "dead letter %d: field q: order %s was accepted for %d units, and holds them; set it to that",
@@ -96,7 +96,7 @@ func (r *Replayer) persist(ctx context.Context, generation pipeline.Generation, 
 	}
 }
 
-// newOrder lets the order through the same gate as every other, under an id that is stored before the call.
+// newOrder has the order admitted like every other, under an id that is stored before the call.
 func (r *Replayer) newOrder(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs) (string, error) {
 	if err := r.checkBuyer(ctx, letter, sale, as); err != nil {
 		return "", err
@@ -114,8 +114,8 @@ func (r *Replayer) newOrder(ctx context.Context, letter *Letter, sale *pipeline.
 	return orderID, err
 }
 
-// checkBuyer refuses a replay for a buyer who has another live order: Redis may have forgotten it, and would accept what
-// Postgres then refuses.
+// checkBuyer refuses a replay for a buyer who has another live order: Redis may have forgotten it, and would accept
+// what Postgres then refuses.
 func (r *Replayer) checkBuyer(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs) error {
 	switch latest, err := r.store.LatestOrder(ctx, sale.ID, as.UserID); {
 	case err == nil && latest.Status.Live() && latest.ID != letter.ReplayID:
@@ -142,8 +142,8 @@ func (r *Replayer) begin(ctx context.Context, letter *Letter, orderID string, as
 	return stored, nil
 }
 
-// admit asks Redis for the order, unless Postgres knows it: an order that an earlier try made may have ended since, and its
-// slot be free, so that asking again would take units twice.
+// admit asks Redis for the order, unless Postgres knows it: an order that an earlier try made may have ended since, and
+// its slot be free, so that asking again would take units twice.
 func (r *Replayer) admit(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs, orderID string) error {
 	if _, err := r.store.Order(ctx, sale.ID, orderID); pipeline.KindOf(err) != pipeline.KindNotFound {
 		return err
@@ -155,7 +155,7 @@ func (r *Replayer) admit(ctx context.Context, letter *Letter, sale *pipeline.Sal
 	return refusedReplay(letter, sale, as, outcome)
 }
 
-// call numbers the order and asks for it, once: whoever repeats the replay repeats the call.
+// call numbers the order and asks for it, once: repeating the replay repeats the call.
 func (r *Replayer) call(ctx context.Context, sale *pipeline.Sale, request lua.AdmitRequest) (lua.AdmitOutcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()

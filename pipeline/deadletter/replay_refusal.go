@@ -57,7 +57,7 @@ func cantBeTaken(letter *Letter, why string) error {
 	return pipeline.Errorf(pipeline.KindConflict, "dead letter %d can't be replayed now: %s", letter.ID, why)
 }
 
-// resolvedError says that a letter is done with, since when and how; nil while it is not.
+// resolvedError says that a letter is resolved, since when and how; nil while it is not.
 func resolvedError(l *Letter) error {
 	switch l.Resolution {
 	case "":

@@ -95,8 +95,8 @@ func logged(r *pipelinetest.Rig) string {
 	return lines
 }
 
-// TestReplayOfARefusedOrder (I6, I7): an order that Postgres refused for lack of units is replayed once there are some. What the
-// refused one held comes back first, and is taken once.
+// TestReplayOfARefusedOrder (I6, I7): an order that Postgres refused for lack of units is replayed once there are some.
+// What the refused one had taken comes back first, and is taken once.
 func TestReplayOfARefusedOrder(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 5}})
@@ -114,7 +114,7 @@ func TestReplayOfARefusedOrder(t *testing.T) {
 	}
 	id := r.LastLetter()
 	refuses(r, id, pipeline.KindConflict, "fewer than 3 units left")
-	if _, held := r.Slots(r.Sale)["bob"]; held {
+	if _, taken := r.Slots(r.Sale)["bob"]; taken {
 		t.Error("the release of the refused order was not applied")
 	}
 	if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: 2}); err != nil {
@@ -133,7 +133,7 @@ func TestReplayOfARefusedOrder(t *testing.T) {
 	again(r, id, "replayed", order)
 }
 
-// again expects that what is done is told, and not done again.
+// again expects that a repetition says what was done, and does nothing.
 func again(r *pipelinetest.Rig, id int64, says ...string) {
 	r.Helper()
 	before, log, when := r.Dump(r.Sale), logged(r), letter(r, id).ResolvedAt
@@ -152,8 +152,8 @@ func again(r *pipelinetest.Rig, id int64, says ...string) {
 	}
 }
 
-// TestReplayOfAWreckedEntry (I4): an accept whose entry was wrecked in the stream still holds its units and its buyer's slot.
-// Its replay persists that very order, which the buyer has a receipt for.
+// TestReplayOfAWreckedEntry (I4): an accept whose entry was wrecked in the stream still has its units and its buyer's
+// slot. Its replay persists that very order, which the buyer has a receipt for.
 func TestReplayOfAWreckedEntry(t *testing.T) {
 	t.Parallel()
 	for name, wreck := range map[string]func(map[string]any){
@@ -229,8 +229,8 @@ func TestReplaySaysWhichFieldIsWrong(t *testing.T) {
 	pipelinetest.WantKind(t, err, pipeline.KindNotFound)
 }
 
-// TestReplayThatCanNotBeTaken: every refusal of Redis is told in words and leaves the letter waiting; it can be replayed once
-// the reason is gone.
+// TestReplayThatCanNotBeTaken: every refusal of Redis is explained in words and leaves the letter waiting; it can be
+// replayed once the reason is gone.
 func TestReplayThatCanNotBeTaken(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -291,7 +291,7 @@ func TestReplayThatCanNotBeTaken(t *testing.T) {
 	}
 }
 
-// TestReplayWaitsForItsRelease: while Redis can't take back what the letter's order held, the replay says so.
+// TestReplayWaitsForItsRelease: while Redis can't take back the units of the letter's order, the replay says so.
 func TestReplayWaitsForItsRelease(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -319,7 +319,8 @@ func TestReplayWaitsForItsRelease(t *testing.T) {
 	r.Balanced(r.Sale, 1)
 }
 
-// mortal is the store of a process that dies at one step, before or after it. Everything up to then is the real store's.
+// mortal is the store of a process that dies at one step, before or after it. Everything up to then is the real
+// store's.
 type mortal struct {
 	*db.Store
 	step string
@@ -366,8 +367,8 @@ func (m *mortal) ResolveLetter(ctx context.Context, id int64, how deadletter.Let
 	return step(m, "resolve", func() (time.Time, error) { return m.Store.ResolveLetter(ctx, id, how) })
 }
 
-// TestReplayThatDiesIsOneOrder (I6): wherever a replay dies, and whatever became of its order until it is repeated, there is one
-// order, one line in the audit log, and no unit is gone.
+// TestReplayThatDiesIsOneOrder (I6): wherever a replay dies, and whatever became of its order until it is repeated,
+// there is one order, one line in the audit log, and no unit is gone.
 func TestReplayThatDiesIsOneOrder(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{
@@ -424,7 +425,7 @@ func died(r *pipelinetest.Rig, id int64, at string) {
 		}
 		proxy := pipelinetest.Through(r.T, pipelinetest.RedisURL(r))
 		rdb = testkit.Client(r.T, proxy.URL())
-		proxy.DropReplyTo("\r\nnew\r\n", 1) // what only admit is told
+		proxy.DropReplyTo("\r\nnew\r\n", 1) // only the reply to admit has it
 		defer func() {
 			if proxy.Lost() != 1 || len(r.Slots(r.Sale)) != 1 {
 				r.Errorf("%d replies were lost and %d slots taken, want 1 and 1", proxy.Lost(), len(r.Slots(r.Sale)))
@@ -440,7 +441,7 @@ func died(r *pipelinetest.Rig, id int64, at string) {
 	}
 }
 
-// cancelAll ends every live order and gives back what they held, as a cancellation does.
+// cancelAll ends every live order and gives back its units, as a cancellation does.
 func cancelAll(r *pipelinetest.Rig) {
 	r.Helper()
 	r.Exec(1, `
@@ -456,8 +457,8 @@ func cancelAll(r *pipelinetest.Rig) {
 	}
 }
 
-// TestReplayOfUnknownOutcome: while it is not known whether a replay made an order, no other one is made of the letter, and it
-// is not thrown away.
+// TestReplayOfUnknownOutcome: while it is not known whether a replay made an order, no other one is made of the letter,
+// and it is not thrown away.
 func TestReplayOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})

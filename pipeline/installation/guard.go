@@ -10,9 +10,10 @@ import (
 	"sluice/pipeline"
 )
 
-// Guard keeps a process' connections from a Redis that belongs to another installation. Each new connection is asked first, so
-// that no name or failover leads elsewhere unnoticed. Where a server is given other data under open connections, the next look
-// of the verifier tells, and from then on every command is refused but the looks themselves. It knows no id before Set.
+// Guard keeps a process' connections from a Redis that belongs to another installation. On each new connection the
+// owner is checked first, so that no host name or failover leads to another Redis unnoticed. Where a server is given
+// other data under open connections, the next look of the verifier finds out, and from then on every command is refused
+// but the looks themselves. It knows no id before Set.
 type Guard struct {
 	keys pipeline.Keys
 	id   atomic.Pointer[guarded]
@@ -24,10 +25,10 @@ type guarded struct {
 	partitions int
 }
 
-// NewGuard returns a Guard that lets everything pass until Set.
+// NewGuard returns a Guard that refuses nothing until Set.
 func NewGuard(keys pipeline.Keys) *Guard { return &Guard{keys: keys} }
 
-// Set tells the id of the process' own installation, and its number of partitions.
+// Set sets the id of the process' own installation, and its number of partitions.
 func (g *Guard) Set(id string, partitions int) { g.id.Store(&guarded{id, partitions}) }
 
 // OnConnect is redis.UniversalOptions.OnConnect.
@@ -40,10 +41,11 @@ func (g *Guard) OnConnect(ctx context.Context, cn *redis.Conn) error {
 	if IsForeign(err) {
 		return fmt.Errorf("connect: %w", err) // the client takes one layer off
 	}
-	return nil // a server that can't tell now (it reads its data, say) refuses the command itself
+	return nil // a server that can't answer now (it is loading its data, say) refuses the command itself
 }
 
-// Found takes what a verifier's look found: nil, or why this Redis must not be used. Any other error tells nothing new.
+// Found takes what a verifier's look found: nil, or why this Redis must not be used. Any other error says nothing about
+// the owner.
 func (g *Guard) Found(err error) {
 	switch {
 	case err == nil:
@@ -55,7 +57,7 @@ func (g *Guard) Found(err error) {
 
 type lookKey struct{}
 
-// WithLook marks the calls that a Guard always lets pass.
+// WithLook is the context of calls that a Guard never refuses.
 func WithLook(ctx context.Context) context.Context { return context.WithValue(ctx, lookKey{}, true) }
 
 func (g *Guard) refuses(ctx context.Context) error {
@@ -65,7 +67,7 @@ func (g *Guard) refuses(ctx context.Context) error {
 	return nil
 }
 
-// DialHook lets every connection be made: OnConnect asks it. With the next two it is redis.Hook.
+// DialHook lets every connection be made: OnConnect checks it. With the next two it is redis.Hook.
 func (g *Guard) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook refuses a command while the server is not ours.

@@ -13,8 +13,8 @@ import (
 // errUnowned says that a partition belongs to nobody yet; the next verification takes it.
 var errUnowned = pipeline.Errorf(pipeline.KindUnavailable, "this Redis belongs to no installation yet; it does as soon as it is verified")
 
-// errForeign says that a Redis belongs to another database. It is KindUnavailable while running (the right Redis may come
-// back) and KindInvalid at start, see Check.
+// errForeign says that a Redis belongs to another database. It is KindUnavailable while running (the right Redis may
+// come back) and KindInvalid at start, see Check.
 func errForeign(kind pipeline.Kind, p pipeline.Partition, owner, id string) error {
 	return foreign{pipeline.Errorf(kind, "this Redis belongs to another installation (partition %s to %s), and this database to %s: "+
 		"its orders are not ours; set REDIS_URL and DATABASE_URL to a pair, or use FLUSHALL if nobody needs what this Redis holds",
@@ -30,9 +30,9 @@ type foreign struct{ error }
 func (foreign) Is(target error) bool { _, ok := target.(foreign); return ok }
 func (f foreign) Unwrap() error      { return f.error }
 
-// Check returns a KindInvalid error when any partition belongs to another installation than the one with this id: nothing
-// may be taken from that Redis, or put into it. A partition that belongs to nobody is no error. Asked about the partitions
-// of other nodes of a cluster, it does not compare what this node does not have.
+// Check returns a KindInvalid error when any partition belongs to another installation than the one with this id:
+// nothing may be taken from that Redis, or put into it. A partition that belongs to nobody is no error. Asked about the
+// partitions of other nodes of a cluster, it does not compare what this node does not have.
 func Check(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, partitions int, id string) error {
 	all := make([]pipeline.Partition, partitions)
 	for p := range all {
@@ -42,7 +42,8 @@ func Check(ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, partition
 }
 
 // CheckOwners returns an error when any of these partitions does not belong to the installation with this id: a foreign
-// error (see IsForeign) of KindUnavailable where it belongs to another one, KindUnavailable where it belongs to nobody yet.
+// error (see IsForeign) of KindUnavailable where it belongs to another one, KindUnavailable where it belongs to nobody
+// yet.
 func CheckOwners(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, partitions []pipeline.Partition, id string,
 ) error {

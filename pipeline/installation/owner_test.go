@@ -66,8 +66,8 @@ func TestAForeignWorkerLeavesOrdersAlone(t *testing.T) {
 	r.Balanced(r.Sale, 20)
 }
 
-// TestAForeignVerifierVerifiesNothing: it neither trusts nor takes what belongs to another installation, whatever state it
-// is in; an operator's rebuild doesn't either.
+// TestAForeignVerifierVerifiesNothing: it neither trusts nor takes what belongs to another installation, whatever state
+// it is in; an operator's rebuild doesn't either.
 func TestAForeignVerifierVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -102,8 +102,8 @@ func TestAForeignVerifierVerifiesNothing(t *testing.T) {
 	}
 }
 
-// TestAFlushedRedisIsTakenAgain: after FLUSHALL it belongs to whoever verifies it first, and so does one whose owner's key
-// alone is lost.
+// TestAFlushedRedisIsTakenAgain: after FLUSHALL it belongs to the installation that verifies it first, and so does one
+// that lost only the key of its owner.
 func TestAFlushedRedisIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -121,8 +121,8 @@ func TestAFlushedRedisIsTakenAgain(t *testing.T) {
 	}
 }
 
-// TestAGuardedProcessKeepsAway: open connections are refused from the verifier's next look on, new ones at once, and all work
-// again when Redis is ours again.
+// TestAGuardedProcessKeepsAway: open connections are refused from the verifier's next look on, new ones at once, and
+// all work again when Redis is ours again.
 func TestAGuardedProcessKeepsAway(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)

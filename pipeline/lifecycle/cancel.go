@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// cancelPatience is how long a cancellation waits for a worker to persist the order: some hundred times what that
+	// cancelWaitLimit is how long a cancellation waits for a worker to persist the order: some hundred times what that
 	// takes, unless there is a backlog.
-	cancelPatience = 2 * time.Second
-	// cancelLook is how often it looks meanwhile.
-	cancelLook = 50 * time.Millisecond
+	cancelWaitLimit = 2 * time.Second
+	// cancelPollEvery is how often it tries again meanwhile.
+	cancelPollEvery = 50 * time.Millisecond
 )
 
 // CancelStore cancels what may be cancelled, each order once.
@@ -23,7 +23,7 @@ type CancelStore interface {
 	CancelOrderAs(ctx context.Context, saleID, orderID, actor, reason string) (order pipeline.Order, changed bool, err error)
 }
 
-// Canceller ends orders that their buyers want no longer.
+// Canceller ends orders that their buyers no longer want.
 type Canceller struct {
 	lookup   *Lookup
 	store    CancelStore
@@ -39,12 +39,12 @@ func NewCanceller(lookup *Lookup, store CancelStore, notifier *notification.Noti
 	return &Canceller{lookup: lookup, store: store, notifier: notifier, metrics: m}
 }
 
-// Cancel ends an order of this buyer and returns it as it is then. Cancelling what is cancelled changes nothing and is no
-// error. An order that is still queued can't be cancelled before it is stored: Cancel waits up to two seconds for that.
-// Errors: KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise; KindOverloaded when
-// it is still queued; KindUnavailable.
+// Cancel ends an order of this buyer and returns it as it is then. Cancelling what is cancelled changes nothing and is
+// no error. An order that is still queued can't be cancelled before it is stored: Cancel waits up to two seconds for
+// that. Errors: KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise;
+// KindOverloaded when it is still queued; KindUnavailable.
 func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, orderID string) (pipeline.Order, error) {
-	until := time.Now().Add(cancelPatience)
+	until := time.Now().Add(cancelWaitLimit)
 	for {
 		order, changed, err := c.store.CancelOrder(ctx, sale.ID, orderID, userID)
 		if pipeline.KindOf(err) != pipeline.KindNotFound {
@@ -56,15 +56,16 @@ func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, ord
 		if time.Now().After(until) {
 			return order, pipeline.Errorf(pipeline.KindOverloaded, "the order is still queued and can be cancelled once it is stored")
 		}
-		retry.Sleep(ctx, cancelLook)
+		retry.Sleep(ctx, cancelPollEvery)
 		if ctx.Err() != nil {
 			return order, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "the order was not stored in time to cancel it")
 		}
 	}
 }
 
-// CancelAs ends an order for an operator, who is named in the audit log with the reason. The order must be stored. Errors:
-// KindInvalid; KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise; KindUnavailable.
+// CancelAs ends an order for an operator, who is named in the audit log with the reason. The order must be in Postgres.
+// Errors: KindInvalid; KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise;
+// KindUnavailable.
 func (c *Canceller) CancelAs(ctx context.Context, saleID, orderID, actor, reason string) (pipeline.Order, error) {
 	if err := pipeline.ValidateActor(actor); err != nil {
 		return pipeline.Order{}, err

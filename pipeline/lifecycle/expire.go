@@ -44,7 +44,7 @@ func (e *Expirer) Job() pipeline.Job {
 	return pipeline.Job{Name: "expire", Every: expireEvery, Run: e.Expire}
 }
 
-// Expire ends every order that is due now. Errors: KindUnavailable; what was expired until then stays so.
+// Expire ends every order that is due now. Errors: KindUnavailable; what was expired until then remains expired.
 func (e *Expirer) Expire(ctx context.Context) error {
 	for ctx.Err() == nil {
 		step := pipeline.Uninterrupted(ctx)

@@ -15,15 +15,15 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// TestUnpaidUnitsGoToOthers: with the jobs of a worker, orders that are not paid expire, their units are bought by others,
-// and the books stay exact all the way.
+// TestUnpaidUnitsGoToOthers: with the jobs of a worker, orders that are not paid expire, their units are bought by
+// others, and the audit is exact after each round.
 func TestUnpaidUnitsGoToOthers(t *testing.T) {
 	t.Parallel()
 	const units = 40
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: time.Second}})
-	news := r.Notifier()
+	notifier := r.Notifier()
 	r.StartWorker(r.Store, worker.Options{},
-		lifecycle.NewExpirer(r.Store, news, r.Metrics.Lifecycle, r.Logger).Job(),
+		lifecycle.NewExpirer(r.Store, notifier, r.Metrics.Lifecycle, r.Logger).Job(),
 		lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
 	for round := range 3 {
 		for i := range units {
@@ -56,13 +56,14 @@ func TestUnpaidUnitsGoToOthers(t *testing.T) {
 	})
 }
 
-// TestCancelRaces: a buyer who cancels while the order is on its way, and again and again, gets the unit back on sale once.
+// TestCancelRaces: a buyer who cancels while the order is on its way, and again and again, gets the unit back on sale
+// once.
 func TestCancelRaces(t *testing.T) {
 	t.Parallel()
 	const buyers = 20
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour}})
-	news := r.Notifier()
-	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, news, r.Metrics.Lifecycle)
+	notifier := r.Notifier()
+	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, notifier, r.Metrics.Lifecycle)
 	r.StartWorker(r.Store, worker.Options{}, lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
 	receipts := r.AdmitMany("buyer", buyers)
 	pipelinetest.Together(3*buyers, func(i int) {
@@ -87,9 +88,9 @@ func TestCancelRaces(t *testing.T) {
 	}
 }
 
-// TestReleasesPassThoseThatRedisCannotTake: a sale that Redis does not hold keeps no unit of another one from coming back,
-// however many releases are owed to it and although it comes first.
-func TestReleasesPassThoseThatRedisCannotTake(t *testing.T) {
+// TestReleasesSkipThoseThatRedisCannotTake: a sale that Redis does not have keeps no unit of another one from coming
+// back, however many releases are owed to it and although it comes first.
+func TestReleasesSkipThoseThatRedisCannotTake(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 10, PaymentWindow: time.Hour}})
 	receipt := r.Admit("ann", 1)
@@ -110,7 +111,7 @@ func TestReleasesPassThoseThatRedisCannotTake(t *testing.T) {
 	pipelinetest.WantKind(t, err, pipeline.KindNotLoaded)
 	for _, sale := range []string{"-a", "-b"} {
 		if !strings.Contains(err.Error(), "sale "+sale+" can't") {
-			t.Errorf("got %v, want it to tell of sale %s", err, sale)
+			t.Errorf("got %v, want it to name sale %s", err, sale)
 		}
 	}
 	if got := r.Stock(r.Sale); got != 10 {

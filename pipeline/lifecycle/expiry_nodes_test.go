@@ -38,7 +38,8 @@ const (
 	nodeKills = "node-kills" // list in Redis: how many more nodes shall die in the middle of a run
 )
 
-// runNode is one process among many that schedule the expiry. It takes what a worker takes, and notes its runs in Redis.
+// runNode is one process among many that schedule the expiry. It takes what a worker takes, and notes its runs in
+// Redis.
 func runNode(redisURL, databaseURL string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -84,8 +85,8 @@ func runNode(redisURL, databaseURL string) error {
 	return nil
 }
 
-// TestExpiryOnManyNodes: a hundred processes schedule the expiry over fifty ticks, some are killed in the middle of a run.
-// Each tick has one run, and every unit comes back once.
+// TestExpiryOnManyNodes: a hundred processes schedule the expiry over fifty ticks, some are killed in the middle of a
+// run. Each tick has one run, and every unit comes back once.
 func TestExpiryOnManyNodes(t *testing.T) {
 	t.Parallel()
 	const orders, deaths = 500, 5
@@ -97,7 +98,7 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	r.AdmitMany("buyer", orders)
 	r.Persist(r.Events(r.Sale)...)
 	ended := startNodes(r, nodes)
-	// So many processes take their time to start, and one that is told to end before it has begun does so as a failure.
+	// So many processes take their time to start, and one that is stopped before it has begun ends with a failure.
 	testkit.Eventually(t, 3*pipelinetest.SettleLimit, "every node", func() bool { return r.Redis.Get(r.Ctx(), nodesUp).Val() == strconv.Itoa(nodes) })
 	// They come due one after the other, so that every tick has some.
 	r.Exec(orders, `
@@ -123,7 +124,7 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	testkit.Eventually(t, pipelinetest.SettleLimit, "fifty ticks", func() bool { return len(runs())-first >= 2*nodeTicks })
 	lines, took := runs()[first:], time.Since(began)
 	testkit.Eventually(t, pipelinetest.SettleLimit, "every unit is back", func() bool { return r.Stock(r.Sale) == orders })
-	testkit.Eventually(t, pipelinetest.SettleLimit, "every release is marked", func() bool {
+	testkit.Eventually(t, pipelinetest.SettleLimit, "every release is recorded", func() bool {
 		due, err := r.Store.UnappliedReleases(r.Ctx(), pipeline.SalePartition{}, 1)
 		return err == nil && len(due) == 0
 	})
@@ -146,8 +147,9 @@ func TestExpiryOnManyNodes(t *testing.T) {
 		float64(begun)*float64(nodeTick)/float64(took), overlaps, killed)
 }
 
-// overlapping counts the runs that began before the one before it had noted its end. A lock can't prevent that where the
-// system lets a process stand still for longer than its lease: it is told, and the books must be right all the same.
+// overlapping counts the runs that began before the one before it had noted its end. A lock can't prevent that where
+// the system lets a process stand still for longer than its lease: it learns of the loss, and stock and orders must be
+// right all the same.
 func overlapping(lines []string) int {
 	open, overlaps := "", 0
 	for i, line := range lines {
@@ -164,7 +166,7 @@ func overlapping(lines []string) int {
 	return overlaps
 }
 
-// startNodes starts processes, and returns a function that ends them and tells how many were killed before.
+// startNodes starts processes, and returns a function that ends them and returns how many were killed before.
 func startNodes(r *pipelinetest.Rig, n int) (end func() (killed int)) {
 	r.Helper()
 	var commands []*exec.Cmd

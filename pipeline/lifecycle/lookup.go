@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	lookupTimeout = 2 * time.Second // all that is read to tell an order's status
+	lookupTimeout = 2 * time.Second // all that is read to find an order's status
 	slotTimeout   = time.Second     // the part of it that Redis gets: one that hangs must not take Postgres' time too
 )
 
@@ -47,8 +47,8 @@ func (l *Lookup) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (
 	})
 }
 
-// find reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the row
-// is there, so whatever is missing in both, in this order, does not exist.
+// find reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the
+// row is there, so whatever is missing in both, in this order, does not exist.
 func (l *Lookup) find(ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error)) (pipeline.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

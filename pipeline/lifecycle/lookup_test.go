@@ -44,7 +44,7 @@ func (r *lookupRig) known(user, orderID string) (byID, mine pipeline.Order, errs
 	return byID, mine, errs
 }
 
-// answered asks until it is told something else than that a store did not answer in time.
+// answered asks until the answer is something else than that a store did not answer in time.
 func answered(ask func() (pipeline.Order, error)) (order pipeline.Order, err error) {
 	for until := time.Now().Add(pipelinetest.CallLimit); ; {
 		if order, err = ask(); pipeline.KindOf(err) != pipeline.KindUnavailable || time.Now().After(until) {
@@ -136,7 +136,7 @@ func TestSomebodyElsesOrderIsNotFound(t *testing.T) {
 	}
 }
 
-// What one store alone does not know for certain is neither told nor denied.
+// TestLookingUpWhilePostgresIsAway: what one store alone does not know for certain is neither reported nor denied.
 func TestLookingUpWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
 	r := newLookupRig(t, pipeline.Sale{})

@@ -5,10 +5,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// LifecycleMetrics count how orders end, and what is given back for them.
+// Metrics count how orders end, and what is given back for them.
 type Metrics struct{ released, expired, cancelled prometheus.Counter }
 
-// NewLifecycleMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	return &Metrics{

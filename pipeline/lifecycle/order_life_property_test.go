@@ -19,10 +19,10 @@ import (
 	"sluice/pipeline/waitlist"
 )
 
-// TestLifeAgainstModel plays random lives of orders in Go, Lua and SQL at once: accepts, persists, cancellations, expiries,
-// payments, releases, restocks and people who wait, each of which may also die half-way and be done again. A model says what
-// each step must answer; the books are held against it after every step, and in the end every unit is paid for, waited for,
-// or back in stock.
+// TestLifeAgainstModel plays random lives of orders in Go, Lua and SQL at once: accepts, persists, cancellations,
+// expiries, payments, releases, restocks and people who wait, each of which may also die half-way and be done again. A
+// model says what each step must answer; both stores are compared with it after every step, and in the end every unit
+// is paid for, waited for, or back in stock.
 func TestLifeAgainstModel(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Partitions: 1, NoSale: true})
@@ -45,16 +45,16 @@ type life struct {
 	rt     *rapid.T
 	sale   *pipeline.Sale
 	total  int64                 // as Postgres defines it
-	loaded int64                 // as Redis has been told
-	slots  map[string]*lifeOrder // by buyer: who holds units in Redis
+	loaded int64                 // as Redis has it
+	slots  map[string]*lifeOrder // by buyer: the orders whose units Redis has taken
 	orders []*lifeOrder          // in the order of their accepts
-	line   []lifePlace           // who waits, first come first
+	line   []lifeEntry           // the waitlist, first come first
 	served []string              // the orders made for those who waited, in turn
 	joined []string              // the orders that people were promised, in turn, without those who left
 
 	waitlist *waitlist.Service
 	payments *payments.Service
-	moneys   int // payments told of so far
+	payCount   int // payments sent so far
 }
 
 type lifeOrder struct {
@@ -65,11 +65,11 @@ type lifeOrder struct {
 	settled  bool // the stream has it no longer
 	status   pipeline.OrderStatus
 	released bool // Redis has its units back
-	marked   bool // and Postgres knows
+	recorded   bool // and Postgres knows
 }
 
-// lifePlace is somebody's place in the waitlist.
-type lifePlace struct {
+// lifeEntry is a buyer's entry in the waitlist.
+type lifeEntry struct {
 	id, user string
 	quantity int64
 }
@@ -138,7 +138,7 @@ func (l *life) admitOne(rt *rapid.T) {
 
 func (l *life) joinOne(rt *rapid.T) {
 	user, quantity := rapid.SampledFrom(lifeBuyers).Draw(rt, "buyer"), rapid.Int64Range(1, 3).Draw(rt, "quantity")
-	at := slices.IndexFunc(l.line, func(p lifePlace) bool { return p.user == user })
+	at := slices.IndexFunc(l.line, func(p lifeEntry) bool { return p.user == user })
 	want := waitlist.Joined
 	switch {
 	case l.slots[user] != nil:
@@ -162,7 +162,7 @@ func (l *life) joinOne(rt *rapid.T) {
 	}
 	if at < 0 {
 		at = len(l.line)
-		l.line = append(l.line, lifePlace{decision.Entry.OrderID, user, quantity})
+		l.line = append(l.line, lifeEntry{decision.Entry.OrderID, user, quantity})
 		l.joined = append(l.joined, decision.Entry.OrderID)
 	}
 	if decision.Position != int64(at+1) || decision.Entry.OrderID != l.line[at].id {
@@ -172,7 +172,7 @@ func (l *life) joinOne(rt *rapid.T) {
 
 func (l *life) leaveOne(rt *rapid.T) {
 	user := rapid.SampledFrom(lifeBuyers).Draw(rt, "buyer")
-	at := slices.IndexFunc(l.line, func(p lifePlace) bool { return p.user == user })
+	at := slices.IndexFunc(l.line, func(p lifeEntry) bool { return p.user == user })
 	left, err := l.waitlist.Leave(l.Ctx(), l.sale, user)
 	if at < 0 {
 		if err == nil && !left.Ordered && left.Entry.LeftAt.IsZero() {
@@ -189,7 +189,7 @@ func (l *life) leaveOne(rt *rapid.T) {
 	l.serve()
 }
 
-// serve is what every script does that frees units: while the first in line can have what he wants, he gets it.
+// serve is what every script does that frees units: while there are enough units for the first in line, it gets them.
 func (l *life) serve() {
 	for len(l.line) > 0 && l.line[0].quantity <= l.stockLeft() {
 		next := l.line[0]
@@ -207,12 +207,12 @@ func (l *life) serve() {
 	}
 }
 
-// payOne tells of money for orders: once, twice, or as another payment of the same order.
+// payOne sends payments for orders: once, twice, or as another payment of the same order.
 func (l *life) payOne(rt *rapid.T) {
 	for _, o := range l.some(rt, "paid", func(o *lifeOrder) bool { return o.stored }) {
-		l.moneys++
+		l.payCount++
 		payment := payments.Payment{
-			WebhookID: fmt.Sprintf("msg-%s-%d", l.sale.ID, l.moneys), PaymentID: fmt.Sprintf("pay-%s-%d", l.sale.ID, l.moneys),
+			WebhookID: fmt.Sprintf("msg-%s-%d", l.sale.ID, l.payCount), PaymentID: fmt.Sprintf("pay-%s-%d", l.sale.ID, l.payCount),
 			SaleID: l.sale.ID, OrderID: o.id, UserID: o.user, Amount: 100, Currency: "EUR", Actor: "provider",
 		}
 		want := payments.RefundDue
@@ -221,7 +221,7 @@ func (l *life) payOne(rt *rapid.T) {
 		} else if slices.Contains(pipeline.Transitions[o.status], pipeline.StatusRefundDue) {
 			o.status = pipeline.StatusRefundDue
 		}
-		for range rapid.IntRange(1, 2).Draw(rt, "times told") {
+		for range rapid.IntRange(1, 2).Draw(rt, "times sent") {
 			got, err := l.payments.Pay(l.Ctx(), payment)
 			if err != nil || got.Outcome != want {
 				rt.Fatalf("payment of an order that is now %s: got %s, %v, want %s", o.status, got.Outcome, err, want)
@@ -244,8 +244,8 @@ func (l *life) some(rt *rapid.T, what string, holds func(*lifeOrder) bool) []*li
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(of), 1, len(of), func(o *lifeOrder) string { return o.id }).Draw(rt, what)
 }
 
-// persistSome delivers events that are still in the stream, those that Postgres has already among them: a worker that died
-// before it settled.
+// persistSome delivers events that are still in the stream, those that Postgres has already among them: a worker that
+// died before it settled.
 func (l *life) persistSome(rt *rapid.T) {
 	batch := l.some(rt, "batch", func(o *lifeOrder) bool { return !o.settled })
 	if len(batch) == 0 {
@@ -320,7 +320,7 @@ func (l *life) expireSome(rt *rapid.T) {
 
 // releaseSome gives back what is owed; it may die between Redis and Postgres, and is then repeated some time later.
 func (l *life) releaseSome(rt *rapid.T) {
-	dies := rapid.Bool().Draw(rt, "dies before it is marked")
+	dies := rapid.Bool().Draw(rt, "dies before it is recorded")
 	due, err := l.Store.UnappliedReleases(l.Ctx(), pipeline.SalePartition{}, 100)
 	if err != nil {
 		rt.Fatal(err)
@@ -330,13 +330,13 @@ func (l *life) releaseSome(rt *rapid.T) {
 		owed[release.OrderID] = release.SaleID == l.sale.ID
 	}
 	for _, o := range l.orders {
-		if want := o.stored && !o.live() && !o.marked; owed[o.id] != want {
+		if want := o.stored && !o.live() && !o.recorded; owed[o.id] != want {
 			rt.Fatalf("%s order of %s: owed %t, want %t", o.status, o.user, owed[o.id], want)
 		}
 		if !owed[o.id] {
 			continue
 		}
-		o.released, o.marked = true, !dies
+		o.released, o.recorded = true, !dies
 		if l.slots[o.user] == o {
 			delete(l.slots, o.user)
 		}
@@ -381,10 +381,10 @@ func (l *life) publish() {
 	l.serve()
 }
 
-// lifeBooks is what both stores must hold.
+// lifeBooks is what both stores must have.
 type lifeBooks struct {
 	Stock, Sold int64
-	Line        []string                        // who waits, the next one first
+	Line        []string                        // the waiting buyers, the next one first
 	Slots       map[string]string               // buyer to order
 	Rows        map[string]pipeline.OrderStatus // order to status
 }
@@ -434,7 +434,8 @@ func (l *life) compare() {
 	}
 }
 
-// finish does what is left to do, and expects that every unit is in a live order or in stock, and each buyer with one marked.
+// finish does what is left to do, and expects that every unit is in a live order or in stock, and each buyer with one
+// has a slot.
 func (l *life) finish() {
 	l.rt.Helper()
 	if err := lifecycle.NewReleaser(l.Redis, l.Keys, l.Store, l.HandOvers(), l.Metrics.Lifecycle, l.Logger).Apply(l.Ctx()); err != nil {
@@ -445,7 +446,7 @@ func (l *life) finish() {
 			delete(l.slots, o.user)
 		}
 	}
-	l.publish() // and whoever can be served is
+	l.publish() // and serves those who can be served
 	for _, o := range l.orders {
 		if !o.stored {
 			l.Rig.Persist(o.event)
@@ -454,7 +455,7 @@ func (l *life) finish() {
 			l.Forget(o.event)
 		}
 	}
-	l.moneyIsSomewhere()
+	l.paymentsAreRecorded()
 	var live int64
 	for _, o := range l.orders {
 		if o.live() {
@@ -470,8 +471,8 @@ func (l *life) finish() {
 	}
 }
 
-// moneyIsSomewhere expects each payment in one record, and that of a paid order in the one that paid it.
-func (l *life) moneyIsSomewhere() {
+// paymentsAreRecorded expects each payment in one record, and that of a paid order in the one that paid it.
+func (l *life) paymentsAreRecorded() {
 	var records, payers int
 	err := l.SQL.QueryRow(l.Ctx(), `
 		select count(*), count(*) filter (where p.outcome = 'paid' and o.status = 'paid' and o.payment_id = p.payment_id)
@@ -485,7 +486,7 @@ func (l *life) moneyIsSomewhere() {
 			paid++
 		}
 	}
-	if records != l.moneys || payers != paid {
-		l.rt.Fatalf("%d records of %d payments, %d of them paid for %d orders", records, l.moneys, payers, paid)
+	if records != l.payCount || payers != paid {
+		l.rt.Fatalf("%d records of %d payments, %d of them paid for %d orders", records, l.payCount, payers, paid)
 	}
 }

@@ -30,8 +30,9 @@ type ReleaseStore interface {
 	MarkReleasesApplied(ctx context.Context, releases []pipeline.Release) error
 }
 
-// Releaser gives back what ended orders held; the script hands freed units over to the waitlist. Running twice, at once or
-// after a crash at any point, gives nothing back twice: the script frees only a slot that still names the order (I7).
+// Releaser gives the units and the slots of ended orders back to Redis; the script hands freed units over to the
+// waitlist. Running twice, at once or after a crash at any point, gives nothing back twice: the script frees only a
+// slot that still names the order (I7).
 type Releaser struct {
 	rdb       redis.UniversalClient
 	keys      pipeline.Keys
@@ -56,8 +57,8 @@ func (r *Releaser) Job() pipeline.Job {
 	return pipeline.Job{Name: "release", Every: releaseEvery, Run: r.Apply}
 }
 
-// Apply gives back everything that is due. What Redis can't take now, because it does not hold the sale, stays due, and
-// keeps nothing of other sales and partitions waiting, however much it is.
+// Apply gives back everything that is due. What Redis can't take now, because it does not have the sale, remains due,
+// and delays nothing of other sales and partitions, however much it is.
 func (r *Releaser) Apply(ctx context.Context) error {
 	var errs []error
 	var after pipeline.SalePartition // the last one that failed; those before it failed or are done

@@ -14,7 +14,8 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// Metrics are those of every room. A process makes them once; in processes that don't set a gauge it stays absent.
+// Metrics are those of every package of the pipeline. A process makes them once; a gauge that a process doesn't set is
+// absent there.
 type Metrics struct {
 	Admission    *admission.Metrics
 	Worker       *worker.Metrics
@@ -27,7 +28,7 @@ type Metrics struct {
 	Recovery     *recovery.Metrics
 }
 
-// NewMetrics registers them all; a nil registerer leaves them unregistered.
+// New registers them all; a nil registerer leaves them unregistered.
 func New(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		Admission:    admission.NewMetrics(reg),

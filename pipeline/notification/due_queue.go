@@ -7,14 +7,14 @@ import (
 	"sluice/pipeline"
 )
 
-// dueOrder is an order to be read: since the news of it, or zero where there was none.
+// dueOrder is an order to be read: since when a change of it is known, or zero where none is.
 type dueOrder struct {
 	key   pipeline.OrderKey
 	since time.Time
 }
 
-// dueQueue is what is to be read, each order once, oldest first. Its size is that of what it names: an order that nobody
-// wants any more can be taken out of the middle.
+// dueQueue is what is to be read, each order once, oldest first. Its size is that of what it names: an order that
+// nobody wants any more can be taken out of the middle.
 type dueQueue struct {
 	order list.List // of dueOrder
 	at    map[pipeline.OrderKey]*list.Element
@@ -26,7 +26,8 @@ func (q *dueQueue) len() int { return len(q.at) }
 
 func (q *dueQueue) has(key pipeline.OrderKey) bool { return q.at[key] != nil }
 
-// push adds an order at the end. One that is there already stays where it is, and learns since when there is news.
+// push adds an order at the end. One that is there already keeps its position, and gets the time of the change if it
+// has none.
 func (q *dueQueue) push(d dueOrder) {
 	e := q.at[d.key]
 	if e == nil {

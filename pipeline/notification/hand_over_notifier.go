@@ -8,8 +8,8 @@ import (
 	"sluice/pipeline"
 )
 
-// HandOverNotifier publishes, counts and logs the orders that a script made for people on a waitlist. They are accepts like any
-// other: their events are in the stream.
+// HandOverNotifier publishes, counts and logs the orders that a script made for people on a waitlist. They are accepts
+// like any other: their events are in the stream.
 type HandOverNotifier struct {
 	notifier *Notifier
 	metrics  *Metrics
@@ -29,7 +29,7 @@ func (n *HandOverNotifier) Publish(ctx context.Context, saleID string, p pipelin
 	n.metrics.handedOver.Add(float64(len(handed.Orders)))
 	n.metrics.dropped.Add(float64(len(handed.Dropped)))
 	if len(handed.Dropped) > 0 {
-		n.log.Error("people were taken off the waitlist: Redis held them as buyers too, or nothing readable of them",
+		n.log.Error("people were taken off the waitlist: Redis had them as buyers too, or nothing readable of them",
 			"sale", saleID, "partition", p, "users", handed.Dropped)
 	}
 	if len(handed.Orders) == 0 {

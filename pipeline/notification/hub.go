@@ -17,9 +17,9 @@ import (
 const (
 	hubLimit    = 50_000          // watches at once in a process: some 50 MB beside their connections
 	hubPerOrder = 16              // of them for one order: its buyer's tabs and devices
-	hubBatch    = 500             // orders per query: some milliseconds, so that fresh news need not wait long
-	hubSwept    = hubBatch / 5    // of them kept for the sweep when there is more news than fits
-	hubSweep    = 3 * time.Second // how late a change is told at most whose news was lost, with both stores well
+	hubBatch    = 500             // orders per query: some milliseconds, so that a fresh change need not wait long
+	hubSweepShare    = hubBatch / 5    // of them kept for the sweep when more changed than fits
+	hubSweep    = 3 * time.Second // how late a change is delivered at most whose message was lost, with both stores well
 	hubTimeout  = 2 * time.Second // one query
 )
 
@@ -28,16 +28,16 @@ type HubSource interface {
 	OrdersByID(ctx context.Context, keys []pipeline.OrderKey) ([]pipeline.Order, error)
 }
 
-// Hub tells everybody in this process who watches an order that its status changed. It needs one connection to Redis,
-// however many watch: news says which orders changed, and of those that somebody watches it asks Postgres how they are, many
-// in one query. What Postgres says is told, never what the news says.
+// Hub delivers an order's changes of status to everybody in this process who watches it. It needs one connection to
+// Redis, however many watch: messages say which orders changed, and of those that somebody watches it asks Postgres how
+// they are, many in one query. What Postgres says is delivered, never what a message says.
 //
-// News may be lost: it is published after the commit by a process that may die, to whoever is connected then. So every
-// watched order is read again every few seconds, and at once after each new subscription. While Postgres is away nobody is
-// told anything, and everything is once it is back.
+// Messages may be lost: each is published after the commit by a process that may die, to the subscribers that are
+// connected then. So every watched order is read again every few seconds, and at once after each new subscription.
+// While Postgres is away nothing is delivered, and everything is once it is back.
 //
-// A watcher gets every status that is the newest when he looks, not each that there was: of several changes between two
-// looks he is told the last one. One that does not look holds up nobody.
+// A watcher gets every status that is the newest when it looks, not each that there was: of several changes between two
+// looks it gets the last one. One that does not look delays nobody.
 type Hub struct {
 	HubConfig
 	metrics hubMetrics
@@ -46,7 +46,7 @@ type Hub struct {
 	mu      sync.Mutex // protects the rest, and the watches' own fields
 	watched map[pipeline.OrderKey][]*Watch
 	count   int
-	due     *dueQueue           // watched orders of which there is news, or which somebody began to watch
+	due     *dueQueue           // watched orders that changed, or that somebody began to watch
 	sweep   []pipeline.OrderKey // to be read too, once there is room
 	ended   bool
 }
@@ -77,7 +77,7 @@ func NewHub(c HubConfig) *Hub {
 	}
 }
 
-// Run listens and tells until the context ends. Then every watch ends at once, and no new one begins.
+// Run listens and delivers until the context ends. Then every watch ends at once, and no new one begins.
 func (h *Hub) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { h.listen(ctx) })
@@ -92,7 +92,7 @@ func (h *Hub) read(ctx context.Context) {
 	sweeps := time.NewTicker(h.SweepEvery)
 	defer sweeps.Stop()
 	backoff := retry.NewBackoff()
-	troubled := false
+	failing := false
 	for ctx.Err() == nil {
 		select { // also while there is always something due
 		case <-sweeps.C:
@@ -109,27 +109,28 @@ func (h *Hub) read(ctx context.Context) {
 			}
 			continue
 		}
-		err := h.tell(ctx, batch)
+		err := h.deliver(ctx, batch)
 		if err == nil {
 			backoff.Reset()
-			troubled = false
+			failing = false
 			continue
 		}
-		h.again(batch)
-		if !troubled && ctx.Err() == nil {
-			troubled = true
-			h.Log.Warn("changed orders can't be read; those who wait are told later", "error", err)
+		h.putBack(batch)
+		if !failing && ctx.Err() == nil {
+			failing = true
+			h.Log.Warn("changed orders can't be read; those who wait get them later", "error", err)
 		}
 		backoff.Wait(ctx)
 	}
 }
 
-// next takes a batch out of what is due: news first, then as much of the sweep as fits, and never without some of it.
+// next takes a batch out of what is due: changes first, then as much of the sweep as fits, and never without some of
+// it.
 func (h *Hub) next() []dueOrder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	batch := make([]dueOrder, 0, min(hubBatch, h.due.len()+len(h.sweep)))
-	room := hubBatch - min(hubSwept, len(h.sweep))
+	room := hubBatch - min(hubSweepShare, len(h.sweep))
 	for h.due.len() > 0 && len(batch) < room {
 		batch = append(batch, h.due.pop())
 	}
@@ -142,8 +143,8 @@ func (h *Hub) next() []dueOrder {
 	return batch
 }
 
-// again puts back what could not be read, in its order.
-func (h *Hub) again(batch []dueOrder) {
+// putBack puts back what could not be read, in its order.
+func (h *Hub) putBack(batch []dueOrder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range slices.Backward(batch) {
@@ -153,15 +154,15 @@ func (h *Hub) again(batch []dueOrder) {
 	}
 }
 
-// tell reads a batch and hands each order to those who watch it.
-func (h *Hub) tell(ctx context.Context, batch []dueOrder) error {
+// deliver reads a batch and offers each order to those who watch it.
+func (h *Hub) deliver(ctx context.Context, batch []dueOrder) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	keys := make([]pipeline.OrderKey, 0, len(batch))
 	since := make(map[pipeline.OrderKey]time.Time, len(batch))
 	for _, d := range batch {
 		keys = append(keys, d.key)
-		if since[d.key].IsZero() { // it may be there twice, for its news and for the sweep
+		if since[d.key].IsZero() { // it may be there twice, for its change and for the sweep
 			since[d.key] = d.since
 		}
 	}
@@ -176,19 +177,19 @@ func (h *Hub) tell(ctx context.Context, batch []dueOrder) error {
 	}
 	for i := range orders {
 		key := pipeline.OrderKey{SaleID: orders[i].SaleID, OrderID: orders[i].ID}
-		told := false
+		delivered := false
 		for _, w := range h.watched[key] {
-			told = w.offer(&orders[i]) || told
+			delivered = w.offer(&orders[i]) || delivered
 		}
-		if heard := since[key]; told && !heard.IsZero() {
-			h.metrics.delay.Observe(time.Since(heard).Seconds())
+		if changedAt := since[key]; delivered && !changedAt.IsZero() {
+			h.metrics.delay.Observe(time.Since(changedAt).Seconds())
 		}
 	}
 	return nil
 }
 
-// heard makes due what news names, as far as somebody watches it.
-func (h *Hub) heard(changed []Change) {
+// queueChanged makes due what a message names, as far as somebody watches it.
+func (h *Hub) queueChanged(changed []Change) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()

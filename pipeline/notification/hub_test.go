@@ -16,18 +16,19 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// untold expects that nothing was told: by now, since the watches beside it were.
-func untold(r *pipelinetest.Rig, w *notification.Watch) {
+// wantNoChange expects that nothing was delivered: by now it would have been, since the watches beside it got theirs.
+func wantNoChange(r *pipelinetest.Rig, w *notification.Watch) {
 	r.Helper()
 	select {
 	case order := <-w.Changes():
-		r.Errorf("told of %+v, want nothing", order)
+		r.Errorf("got %+v, want nothing", order)
 	default:
 	}
 }
 
-// TestHubTells: those who watch an order are told of it, once for each change, by a worker's news; nobody else is.
-func TestHubTells(t *testing.T) {
+// TestHubDeliversChanges: those who watch an order get each of its changes once, by a worker's message; nobody else
+// does.
+func TestHubDeliversChanges(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour}})
 	hub, _ := r.RunHub(pipelinetest.Never)
@@ -37,30 +38,31 @@ func TestHubTells(t *testing.T) {
 	receipts := r.AdmitMany("buyer", 3)
 	first, again, other := r.Watch(hub, receipts[0].OrderID), r.Watch(hub, receipts[0].OrderID), r.Watch(hub, receipts[1].OrderID)
 	stranger := r.Watch(hub, uuid.NewString())
-	// Whoever begins to watch is looked up once. These looks are over: what is told from here on is told by news.
+	// Each order is looked up once when a watch begins. These looks are over: what is delivered from here on is delivered
+	// by messages.
 	last := r.Watch(hub, stored.OrderID)
-	r.Told(last, 1)
+	r.AwaitVersion(last, 1)
 	last.Close()
 	r.StartWorker(r.Store, worker.Options{})
 	for _, w := range []*notification.Watch{first, again, other} {
-		r.Told(w, 1)
+		r.AwaitVersion(w, 1)
 	}
 	again.Close()
 	again.Close()
-	news := r.Notifier()
-	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, news, r.Metrics.Lifecycle)
+	notifier := r.Notifier()
+	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, notifier, r.Metrics.Lifecycle)
 	cancelled, err := canceller.Cancel(r.Ctx(), r.Sale, "buyer-0", receipts[0].OrderID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Told(first, 2); got != cancelled {
+	if got := r.AwaitVersion(first, 2); got != cancelled {
 		t.Errorf("got %+v, want %+v", got, cancelled)
 	}
-	// The same news again is none, and a late watcher is told what is.
-	news.PublishOrders(r.Ctx(), []pipeline.Order{cancelled, cancelled})
-	r.Told(r.Watch(hub, receipts[0].OrderID), 2)
+	// The same message again delivers nothing, and a late watcher gets what is.
+	notifier.PublishOrders(r.Ctx(), []pipeline.Order{cancelled, cancelled})
+	r.AwaitVersion(r.Watch(hub, receipts[0].OrderID), 2)
 	for _, w := range []*notification.Watch{first, again, other, stranger} {
-		untold(r, w)
+		wantNoChange(r, w)
 	}
 	if got := r.Count("sluice_push_waiting"); got != 4 {
 		t.Errorf("waiting: got %v, want 4", got)
@@ -70,8 +72,9 @@ func TestHubTells(t *testing.T) {
 	}
 }
 
-// TestHubFindsLostNews: a change that nobody told of is found by the sweep, among more orders than one query takes.
-func TestHubFindsLostNews(t *testing.T) {
+// TestHubFindsUnpublishedChanges: a change that nobody published is found by the sweep, among more orders than one
+// query takes.
+func TestHubFindsUnpublishedChanges(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 2000}})
 	hub, _ := r.RunHub(notification.HubConfig{SweepEvery: 50 * time.Millisecond})
@@ -84,12 +87,12 @@ func TestHubFindsLostNews(t *testing.T) {
 	}
 	r.Persist(r.Events(r.Sale)...)
 	for _, w := range watches {
-		r.Told(w, 1)
+		r.AwaitVersion(w, 1)
 	}
 }
 
-// TestHubSubscribesAgain: its connection cut by the server, and the server itself killed and started again; what changed
-// meanwhile is told at once when it listens again, without any sweep, and news is heard as before.
+// TestHubSubscribesAgain: its connection cut by the server, and the server itself killed and started again; what
+// changed meanwhile is delivered at once when it listens again, without any sweep, and messages arrive as before.
 func TestHubSubscribesAgain(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -98,10 +101,10 @@ func TestHubSubscribesAgain(t *testing.T) {
 	r.Subscribed(1)
 	receipts := r.AdmitMany("buyer", 3)
 	events := r.Events(r.Sale)
-	news := r.Notifier()
-	tell := func(e pipeline.Event) {
+	notifier := r.Notifier()
+	persistAndPublish := func(e pipeline.Event) {
 		r.Persist(e)
-		news.Publish(r.Ctx(), []notification.Change{{Partition: e.Partition, SaleID: e.SaleID, OrderID: e.OrderID}})
+		notifier.Publish(r.Ctx(), []notification.Change{{Partition: e.Partition, SaleID: e.SaleID, OrderID: e.OrderID}})
 	}
 	watches := map[string]*notification.Watch{}
 	for _, receipt := range receipts {
@@ -113,8 +116,8 @@ func TestHubSubscribesAgain(t *testing.T) {
 		t.Fatalf("killed %d subscriptions, %v, want 1", killed, err)
 	}
 	r.Subscribed(1)
-	tell(events[0])
-	r.Told(watches[events[0].OrderID], 1)
+	persistAndPublish(events[0])
+	r.AwaitVersion(watches[events[0].OrderID], 1)
 
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -125,12 +128,12 @@ func TestHubSubscribesAgain(t *testing.T) {
 	if err := server.Restart(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
-	r.Told(watches[events[1].OrderID], 1)
-	tell(events[2])
-	r.Told(watches[events[2].OrderID], 1)
+	r.AwaitVersion(watches[events[1].OrderID], 1)
+	persistAndPublish(events[2])
+	r.AwaitVersion(watches[events[2].OrderID], 1)
 }
 
-// TestHubWithoutPostgres: news that comes while Postgres is away is told once it is back.
+// TestHubWithoutPostgres: a change that is published while Postgres is away is delivered once it is back.
 func TestHubWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	postgres := testkit.PrivatePostgres(t)
@@ -140,7 +143,7 @@ func TestHubWithoutPostgres(t *testing.T) {
 	receipt := r.Admit("ann", 1)
 	r.Persist(r.Events(r.Sale)...)
 	w := r.Watch(hub, receipt.OrderID)
-	r.Told(w, 1)
+	r.AwaitVersion(w, 1)
 	if tag, err := r.SQL.Exec(r.Ctx(), `update orders set status = 'cancelled', closed_at = now()`); err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("cancel: %v, %v", tag, err)
 	}
@@ -153,11 +156,11 @@ func TestHubWithoutPostgres(t *testing.T) {
 	if err := postgres.Restart(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
-	r.Told(w, 2)
-	r.Told(late, 2)
+	r.AwaitVersion(w, 2)
+	r.AwaitVersion(late, 2)
 }
 
-// TestHubKeepsTheNewest: a watcher that does not look holds up nobody, and finds only the last status.
+// TestHubKeepsTheNewest: a watcher that does not look delays nobody, and finds only the last status.
 func TestHubKeepsTheNewest(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour}})
@@ -168,7 +171,7 @@ func TestHubKeepsTheNewest(t *testing.T) {
 	change := func(version int) {
 		r.Notifier().Publish(r.Ctx(),
 			[]notification.Change{{Partition: r.Sale.Partitions[0], SaleID: r.Sale.ID, OrderID: receipt.OrderID}})
-		r.Told(quick, version)
+		r.AwaitVersion(quick, version)
 	}
 	r.Persist(r.Events(r.Sale)...)
 	change(1)
@@ -176,7 +179,7 @@ func TestHubKeepsTheNewest(t *testing.T) {
 		r.Exec(1, `update orders set status = $1, closed_at = now()`, status)
 		change(i + 2)
 	}
-	if got := r.Told(slow, 3); got.Status != pipeline.StatusRefundDue {
+	if got := r.AwaitVersion(slow, 3); got.Status != pipeline.StatusRefundDue {
 		t.Errorf("got %s", got.Status)
 	}
 	stop()

@@ -5,10 +5,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// NotificationMetrics count the orders that scripts made for people on a waitlist.
+// Metrics count the orders that scripts made for people on a waitlist.
 type Metrics struct{ handedOver, dropped prometheus.Counter }
 
-// NewNotificationMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	return &Metrics{
@@ -16,7 +16,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_waitlist_handovers_total", Help: "Orders made by this process for people who waited.",
 		}),
 		dropped: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_waitlist_dropped_total", Help: "People taken off a waitlist because of what Redis held of them; must stay 0.",
+			Name: "sluice_waitlist_dropped_total", Help: "People taken off a waitlist because of what Redis had of them; must be 0 always.",
 		}),
 	}
 }
@@ -31,10 +31,10 @@ func newHubMetrics(reg prometheus.Registerer) hubMetrics {
 	factory := promauto.With(reg)
 	return hubMetrics{
 		waiting: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_push_waiting", Help: "Clients of this process that wait to be told of an order.",
+			Name: "sluice_push_waiting", Help: "Clients of this process that wait for changes of an order.",
 		}),
 		delay: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_push_delay_seconds", Help: "From the news of a change to its hand-over to those who wait.",
+			Name: "sluice_push_delay_seconds", Help: "From the message about a change to its delivery to those who wait.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}), // 0.5 ms … 4 s
 	}

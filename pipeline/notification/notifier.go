@@ -19,15 +19,16 @@ const (
 	publishBatch = 1000
 )
 
-// Changed names an order whose status in Postgres changed.
+// Change names an order whose status in Postgres changed.
 type Change struct {
 	Partition pipeline.Partition
 	SaleID    string
 	OrderID   string
 }
 
-// Notifier tells every process that orders changed, over Redis' publish/subscribe. A message says which orders, not how they
-// are now: subscribers read Postgres, so that messages which overtake each other, come twice or never do no harm.
+// Notifier publishes to every process that orders changed, over Redis' publish/subscribe. A message says which orders,
+// not how they are now: subscribers read Postgres, so that messages which overtake each other, come twice or never do
+// no harm.
 type Notifier struct {
 	rdb  redis.UniversalClient
 	keys pipeline.Keys
@@ -39,8 +40,8 @@ func NewNotifier(rdb redis.UniversalClient, keys pipeline.Keys, log *slog.Logger
 	return &Notifier{rdb: rdb, keys: keys, log: log}
 }
 
-// Publish publishes what has been committed. It takes at most a second, works although the caller's context has ended, and
-// never fails: what is not published is found by reading.
+// Publish publishes what has been committed. It takes at most a second, works although the caller's context has ended,
+// and never fails: what is not published is found by reading.
 func (n *Notifier) Publish(ctx context.Context, changed []Change) {
 	if len(changed) == 0 {
 		return
@@ -71,7 +72,7 @@ func (n *Notifier) PublishOrders(ctx context.Context, orders []pipeline.Order) {
 	n.Publish(ctx, changed)
 }
 
-// parseChanges reads a message of Publish. Lines that are not ours are left out.
+// parseChanges reads a message of Publish. Lines that Publish would not write are left out.
 func parseChanges(p pipeline.Partition, message string) []Change {
 	var changed []Change
 	for line := range strings.SplitSeq(message, "\n") {

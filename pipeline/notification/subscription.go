@@ -12,8 +12,8 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// hubSilence is how long the subscription may be silent until Redis is asked for a sign of life, and then again until it is
-// taken for dead.
+// hubSilence is how long the subscription may be silent until Redis is asked for a sign of life, and then again until
+// it is taken for dead.
 const hubSilence = 5 * time.Second
 
 var errSilentRedis = errors.New("redis: no sign of life on the subscription")
@@ -21,24 +21,24 @@ var errSilentRedis = errors.New("redis: no sign of life on the subscription")
 // listen keeps one subscription alive, to the channels of all partitions, until the context ends.
 func (h *Hub) listen(ctx context.Context) {
 	backoff := retry.NewBackoff()
-	troubled := false
+	failing := false
 	for ctx.Err() == nil {
 		err := h.subscribe(ctx, func() {
 			backoff.Reset()
-			troubled = false
+			failing = false
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		if !troubled {
-			troubled = true
-			h.Log.Warn("subscription lost; until it is back changes are found by looking", "error", err)
+		if !failing {
+			failing = true
+			h.Log.Warn("subscription lost; until it is back changes are found by the sweep", "error", err)
 		}
 		backoff.Wait(ctx)
 	}
 }
 
-// subscribe makes a subscription and listens until it fails. On a Redis Cluster any node gets the news of all.
+// subscribe makes a subscription and listens until it fails. On a Redis Cluster any node gets the messages of all.
 func (h *Hub) subscribe(ctx context.Context, subscribed func()) error {
 	channels := make([]string, h.Partitions)
 	for p := range channels {
@@ -49,7 +49,7 @@ func (h *Hub) subscribe(ctx context.Context, subscribed func()) error {
 		partition[channel] = pipeline.Partition(p)
 	}
 	sub := h.Redis.Subscribe(ctx)
-	defer func() { _ = sub.Close() }()                           // what was to be heard of it was heard
+	defer func() { _ = sub.Close() }()                           // nothing more is read from it
 	unhook := context.AfterFunc(ctx, func() { _ = sub.Close() }) // the end of the context interrupts no read
 	defer unhook()
 	if err := sub.Subscribe(ctx, channels...); err != nil {
@@ -75,10 +75,10 @@ func (h *Hub) subscribe(ctx context.Context, subscribed func()) error {
 		case *redis.Subscription:
 			if m.Count == len(channels) {
 				subscribed()
-				h.startSweep() // for what was told while nobody listened
+				h.startSweep() // for what was published while nobody listened
 			}
 		case *redis.Message:
-			h.heard(parseChanges(partition[m.Channel], m.Payload))
+			h.queueChanged(parseChanges(partition[m.Channel], m.Payload))
 		}
 	}
 }

@@ -6,18 +6,19 @@ import (
 	"sluice/pipeline"
 )
 
-// Watch is one watcher's view of one order. Its holder must Close it.
+// Watch is one watcher's view of one order. Its owner must Close it.
 type Watch struct {
 	hub     *Hub
 	key     pipeline.OrderKey
 	changes chan pipeline.Order
-	seen    int // version told last; protected by hub.mu
+	seen    int // version delivered last; protected by hub.mu
 	closed  bool
 }
 
-// Watch begins to watch an order of which the caller has seen a version (0: queued). What Postgres holds already, and is
-// newer, is told first: whoever watches first and looks elsewhere afterwards misses nothing. Nobody checks here whose order
-// it is. Errors: KindOverloaded at a limit, of the process or of the order; KindUnavailable when the hub has ended.
+// Watch begins to watch an order of which the caller has seen a version (0: queued). What Postgres has already, and is
+// newer, is delivered first: a caller that watches first and looks elsewhere afterwards misses nothing. It is not
+// checked here whose order it is. Errors: KindOverloaded at a limit, of the process or of the order; KindUnavailable
+// when the hub has ended.
 func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -34,13 +35,13 @@ func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 	h.watched[key] = append(h.watched[key], w)
 	h.count++
 	h.metrics.waiting.Set(float64(h.count))
-	h.due.push(dueOrder{key: key}) // no news, so no delay to tell
+	h.due.push(dueOrder{key: key}) // no change, so no delay to measure
 	h.signal()
 	return w, nil
 }
 
-// Changes returns the channel on which the newest status arrives. It holds one order, the newest: what was not taken out
-// is replaced. It is closed when the hub ends.
+// Changes returns the channel on which the newest status arrives. It buffers one order, the newest: what was not taken
+// out is replaced. It is closed when the hub ends.
 func (w *Watch) Changes() <-chan pipeline.Order { return w.changes }
 
 // Close ends the watch. Calling it again changes nothing.
@@ -60,10 +61,10 @@ func (w *Watch) Close() {
 		return
 	}
 	delete(h.watched, w.key)
-	h.due.drop(w.key) // or the due would pile up while Postgres is away
+	h.due.drop(w.key) // or what is due would pile up while Postgres is away
 }
 
-// offer hands over an order that is newer than what was told; the hub's lock is held. It never waits.
+// offer delivers an order that is newer than what was delivered; the hub's lock is held. It never waits.
 func (w *Watch) offer(o *pipeline.Order) bool {
 	if o.Version <= w.seen {
 		return false

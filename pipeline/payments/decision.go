@@ -7,12 +7,12 @@ import (
 	"sluice/pipeline"
 )
 
-// PaymentDecision is what a payment does to its order.
+// Decision is what a payment does to its order.
 type Decision struct {
 	Outcome Outcome
 	Reason  Reason
 	Detail  string
-	Becomes pipeline.OrderStatus // what the order becomes; empty where it stays as it is
+	Becomes pipeline.OrderStatus // what the order becomes; empty where it does not change
 }
 
 // Refusal refuses a payment. The words are cut to fit.
@@ -27,8 +27,9 @@ func Refusal(reason Reason, format string, args ...any) Decision {
 	return Decision{Outcome: Refused, Reason: reason, Detail: detail}
 }
 
-// Decide says what a payment does to an order as it is now. Whoever applies it must hold the order's row since it was read:
-// then of a payment, a cancellation and an expiry that race exactly one finds the order waiting.
+// Decide says what a payment does to an order as it is now. The caller that applies it must have locked the order's row
+// since it was read: then of a payment, a cancellation and an expiry that race exactly one finds the order awaiting
+// payment.
 func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 	if p.UserID != "" && p.UserID != order.UserID {
 		return Refusal(ReasonForeignOrder, "there is no such order of this buyer in this sale")

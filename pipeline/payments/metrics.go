@@ -5,10 +5,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// PaymentMetrics count payments, and webhooks about them, by outcome.
+// Metrics count payments, and webhooks about them, by outcome.
 type Metrics struct{ payments *prometheus.CounterVec }
 
-// NewPaymentMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{payments: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_payments_total", Help: "Payments and webhooks about them, by what became of them.",

@@ -11,25 +11,25 @@ import (
 // Limits of a payment.
 const (
 	MaxAmount        = 1_000_000_000_000 // minor units: pipeline.MaxUnitPrice times MaxQuantityLimit
-	MaxIDBytes       = 255               // a provider's name of money, or of a message about it
-	maxPaymentDetail = 500               // bytes of words about a refused one
+	MaxIDBytes       = 255               // a provider's id of a payment, or of a message about one
+	maxPaymentDetail = 500               // bytes of the text about a refused one
 )
 
-// Payment is money that we are told of, and what became of it.
+// Payment is a payment that was reported to us, and what became of it.
 type Payment struct {
 	ID          int64
-	WebhookID   string // of the message; empty when an operator tells
-	PaymentID   string // the provider's name of the money; telling of it twice is telling of it once
+	WebhookID   string // of the message; empty when an operator reports it
+	PaymentID   string // the provider's id of the payment; reporting it twice is reporting it once
 	SaleID      string
 	OrderID     string
-	UserID      string // who paid, where the provider tells; empty otherwise
-	Amount      int64  // minor units of Currency; 0 where an operator does not tell
+	UserID      string // who paid, where the provider says so; empty otherwise
+	Amount      int64  // minor units of Currency; 0 where an operator gives none
 	Currency    string // ISO 4217; empty where Amount is 0
 	Outcome     Outcome
 	Reason      Reason
 	Detail      string               // the reason in words
 	OrderStatus pipeline.OrderStatus // of the order when this was decided; empty where there is none
-	Actor       string               // who told
+	Actor       string               // who reported it
 	ReceivedAt  time.Time
 	DecidedAt   time.Time // zero while it waits
 }
@@ -56,8 +56,8 @@ func (p *Payment) Validate() error {
 	return nil
 }
 
-// ValidPaymentID reports whether an id can name money, or a message about it: 1 to MaxPaymentIDBytes printable ASCII
-// characters without spaces.
+// ValidID reports whether an id can name a payment, or a message about one: 1 to MaxIDBytes printable ASCII characters
+// without spaces.
 func ValidID(id string) bool {
 	if id == "" || len(id) > MaxIDBytes {
 		return false
@@ -93,7 +93,7 @@ func (p Payment) Readable() Payment {
 	return p
 }
 
-// PaymentRecord is what the store made of a payment.
+// Record is what the store made of a payment.
 type Record struct {
 	Payment  Payment        // as it is stored; its Outcome is empty when nothing was stored
 	Order    pipeline.Order // as it is now; zero where no order was looked at
@@ -109,7 +109,7 @@ type WaitingPayment struct {
 	Stored     bool // its order is in Postgres
 }
 
-// PaymentsFilter chooses payments. The zero value means all, from the first one on.
+// Filter chooses payments. The zero value means all, from the first one on.
 type Filter struct {
 	After   int64 // only payments with a greater id: the last one of the page before
 	SaleID  string
@@ -121,5 +121,5 @@ type Filter struct {
 // MaxPayments bounds a page of payments: each has up to 1.5 KB of text.
 const MaxPayments = 500
 
-// WebhookActor is who tells of a payment when the provider does. What operators tell goes to the audit log as well.
+// WebhookActor is who reports a payment when the provider does. What operators report is in the audit log as well.
 const WebhookActor = "webhook"

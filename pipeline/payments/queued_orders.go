@@ -15,16 +15,17 @@ const queuedTimeout = time.Second
 
 // queuedOrders knows whether an order that has no row can still be queued.
 //
-// A provider that names an order has learned of its accept, so by then its event is in the stream, or settled. An event stays in
-// the stream until its order has a row. So once everything that was in the sale's streams at some instant after that is
-// settled, an order without a row does not exist. Where Redis' state is not verified nothing is concluded: a lost event
-// may be resubmitted.
+// A provider that names an order has learned of its accept, so by then its event is in the stream, or settled. An event
+// is in the stream until its order has a row. So once everything that was in the sale's streams at some instant after
+// that is settled, an order without a row does not exist. Where Redis' state is not verified nothing is concluded: a
+// lost event may be resubmitted.
 type queuedOrders struct {
 	rdb  redis.UniversalClient
 	keys pipeline.Keys
 }
 
-// instants hold that instant for each of a sale's streams, in milliseconds of its server's clock; 0 until it was looked at.
+// instants hold that instant for each of a sale's streams, in milliseconds of its server's clock; 0 until it was looked
+// at.
 type instants map[pipeline.Partition]int64
 
 func newInstants(sale *pipeline.Sale) instants {

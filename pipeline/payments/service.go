@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// payPatience is how long a payment waits for its order to be stored before it is answered with "waiting": some hundred
-	// times what a worker takes, unless there is a backlog, and short enough for a provider.
-	payPatience = time.Second
-	// payLook is how often it looks meanwhile.
-	payLook = 50 * time.Millisecond
+	// payWaitLimit is how long a payment waits for its order to be stored before it is answered with "waiting": some
+	// hundred times what a worker takes, unless there is a backlog, and short enough for a provider.
+	payWaitLimit = time.Second
+	// payPollEvery is how often it tries again meanwhile.
+	payPollEvery = 50 * time.Millisecond
 )
 
-// PaymentStore records payments, each once, together with what they do to their orders.
+// Store records payments, each once, together with what they do to their orders.
 type Store interface {
 	RecordPayment(ctx context.Context, payment Payment, sale *pipeline.Sale, absent Decision) (Record, error)
 	WaitingPayments(ctx context.Context, after int64, limit int) ([]WaitingPayment, error)
 	DecideWaitingPayment(ctx context.Context, id int64, sale *pipeline.Sale, absent Decision) (Record, error)
 }
 
-// SaleFinder finds one sale. Prices are given once, with the sale: one that is remembered will do.
+// SaleFinder finds one sale. Prices are given once, with the sale: one from memory will do.
 type SaleFinder interface {
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 }
 
-// PaymentService takes payments: it decides each by its order, or keeps it until the order is stored.
+// Service takes payments: it decides each by its order, or keeps it until the order is stored.
 type Service struct {
 	queued   queuedOrders
 	sales    SaleFinder
@@ -42,7 +42,7 @@ type Service struct {
 	log      *slog.Logger
 }
 
-// PaymentConfig is what a PaymentService works with.
+// Config is what a Service works with.
 type Config struct {
 	Redis    redis.UniversalClient
 	Keys     pipeline.Keys
@@ -53,7 +53,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// NewPaymentService returns a PaymentService over both stores.
+// NewService returns a Service over both stores.
 func NewService(c Config) *Service {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
@@ -63,12 +63,12 @@ func NewService(c Config) *Service {
 	}
 }
 
-// Pay records a payment and what it did, and returns it as it is recorded. Whatever the outcome: telling of it again, under
-// the same webhook id or with the same payment id, changes nothing. An order that is accepted and not stored yet is waited
-// for, a second at most; then the payment is kept, and decided by the job.
+// Pay records a payment and what it did, and returns it as it is recorded. Whatever the outcome: reporting it again,
+// under the same webhook id or with the same payment id, changes nothing. An order that is accepted and not stored yet
+// is waited for, a second at most; then the payment is kept, and decided by the job.
 //
-// A payment that breaks a rule is recorded too, as refused. Errors: KindUnavailable, and then nothing was recorded, or the
-// answer was lost: tell it again.
+// A payment that breaks a rule is recorded too, as refused. Errors: KindUnavailable, and then nothing was recorded, or
+// the answer was lost: send it again.
 func (s *Service) Pay(ctx context.Context, p Payment) (Payment, error) {
 	if err := p.Validate(); err != nil {
 		return s.Refuse(ctx, p, Refusal(ReasonInvalid, "%s", err.Error()))
@@ -80,7 +80,7 @@ func (s *Service) Pay(ctx context.Context, p Payment) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	until, instants := time.Now().Add(payPatience), newInstants(sale)
+	until, instants := time.Now().Add(payWaitLimit), newInstants(sale)
 	for {
 		// The stream first, the row after it: an order that is stored between the two is found.
 		absent := s.absent(ctx, sale, instants)
@@ -95,7 +95,7 @@ func (s *Service) Pay(ctx context.Context, p Payment) (Payment, error) {
 			s.report(ctx, &p, &record)
 			return record.Payment, nil
 		}
-		retry.Sleep(ctx, payLook)
+		retry.Sleep(ctx, payPollEvery)
 		if ctx.Err() != nil {
 			return p, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "the payment was not recorded in time; send it again")
 		}
@@ -107,7 +107,7 @@ func (s *Service) absent(ctx context.Context, sale *pipeline.Sale, seen instants
 	settled, err := s.queued.settled(ctx, sale, seen)
 	switch {
 	case err != nil:
-		s.log.Warn("Redis did not tell whether an order is queued; its payment waits", "sale", sale.ID, "error", err)
+		s.log.Warn("Redis did not say whether an order is queued; its payment waits", "sale", sale.ID, "error", err)
 		return Decision{Outcome: Waiting}
 	case !settled:
 		return Decision{Outcome: Waiting}
@@ -129,8 +129,8 @@ func (s *Service) Refuse(ctx context.Context, p Payment, why Decision) (Payment,
 	return record.Payment, nil
 }
 
-// Count counts what is not recorded: what did not prove to come from the provider, because anybody could fill a table with
-// it, and what is not about payments.
+// Count counts what is not recorded: what did not prove to come from the provider, because anybody could fill a table
+// with it, and what is not about payments.
 func (s *Service) Count(outcome Outcome) {
 	s.metrics.payments.WithLabelValues(string(outcome)).Inc()
 }

@@ -16,15 +16,15 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// TestPaymentsOvertakeTheirOrders: payments that come while no worker runs wait, and are decided by the jobs of the workers
-// that come; no money counts twice, and what is paid is not given back.
+// TestPaymentsOvertakeTheirOrders: payments that come while no worker runs wait, and are decided by the jobs of the
+// workers that come; no payment counts twice, and what is paid is not given back.
 func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 	t.Parallel()
 	const buyers = 30
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
 	service := r.Payments()
 	receipts := r.AdmitMany("buyer", buyers)
-	pipelinetest.Together(2*buyers, func(i int) { // each is told of twice
+	pipelinetest.Together(2*buyers, func(i int) { // each is reported twice
 		got, err := service.Pay(r.Ctx(), pipelinetest.PaymentFor(&receipts[i%buyers], i/buyers))
 		if err != nil || got.Outcome != payments.Waiting && got.Outcome != payments.Repeated {
 			t.Errorf("payment %d: got %s, %v", i, got.Outcome, err)
@@ -54,8 +54,8 @@ func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 	}
 }
 
-// TestPaymentsWhileOrdersFlow: with workers running, a payment right after its accept is answered with the outcome, and one
-// for an order that does not exist is refused, although the stream is never empty.
+// TestPaymentsWhileOrdersFlow: with workers running, a payment right after its accept is answered with the outcome, and
+// one for an order that does not exist is refused, although the stream is never empty.
 func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 5000, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
@@ -92,7 +92,7 @@ func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	}
 }
 
-// TestPaymentWaitsWhileRedisIsNotTrusted: an order that Redis has lost may be shown to it again, so nothing is concluded from
+// TestPaymentWaitsWhileRedisIsNotTrusted: an order that Redis has lost may be resubmitted, so nothing is concluded from
 // a stream that is empty until the state is verified.
 func TestPaymentWaitsWhileRedisIsNotTrusted(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestPaymentWaitsWhileRedisIsNotTrusted(t *testing.T) {
 	})
 }
 
-// A payment whose answer is lost half-way is told again, and nothing happens twice.
+// TestPayAfterALostAnswer: a payment whose answer is lost half-way is sent again, and nothing happens twice.
 func TestPayAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
@@ -136,7 +136,7 @@ func TestPayAfterALostAnswer(t *testing.T) {
 	r.Persist(r.Events(r.Sale)...)
 	p := pipelinetest.PaymentFor(&receipt, 0)
 	paid, gaveUp := 0, 0
-	for i := range 40 { // whoever asks gives up earlier or later in the transaction, or after its commit
+	for i := range 40 { // the caller gives up earlier or later in the transaction, or after its commit
 		ctx, cancel := context.WithTimeout(r.Ctx(), time.Duration(i)*200*time.Microsecond)
 		if got, err := r.Payments().Pay(ctx, p); err != nil {
 			gaveUp++

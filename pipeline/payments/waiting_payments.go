@@ -22,13 +22,14 @@ func (s *Service) Job() pipeline.Job {
 	return pipeline.Job{Name: "payments", Every: waitingEvery, Run: s.DecideWaitingPayments}
 }
 
-// DecideWaiting decides every payment that waits and can be decided: by its order, once that has a row, or as refused, once
-// nothing of its time is queued any more. Running twice, at once or after a crash at any point, decides nothing twice. One
-// payment's error keeps no other waiting. Of each sale Redis is asked no more in this run once it did not tell, or something of
-// that time is queued: for later payments it would say the same, and each question may take a second.
+// DecideWaitingPayments decides every payment that waits and can be decided: by its order, once that has a row, or as
+// refused, once nothing of its time is queued any more. Running twice, at once or after a crash at any point, decides
+// nothing twice. One payment's error delays no other. About each sale Redis is asked no more in this run once it did
+// not answer, or something of that time is queued: for later payments it would say the same, and each question may take
+// a second.
 func (s *Service) DecideWaitingPayments(ctx context.Context) error {
 	var errs []error
-	queued := map[string]bool{} // sales of which it is not known to be settled
+	queued := map[string]bool{} // sales whose streams are not known to be settled
 	for after := int64(0); ctx.Err() == nil; {
 		page, err := s.store.WaitingPayments(ctx, after, waitingPage)
 		if err != nil {

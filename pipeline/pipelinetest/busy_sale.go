@@ -9,8 +9,9 @@ import (
 	"sluice/pipeline/admission"
 )
 
-// busySale is a sale with an order in every state: ann's 3 units and bob's 2 are persisted, cat's 1 is in the stream,
-// dan's 4 are expired and not given back, eve's 5 are given back, and so are fay's 6, which Postgres has not noted yet.
+// BusySaleRig is a rig whose sale has an order in every state: ann's 3 units and bob's 2 are persisted, cat's 1 is in
+// the stream, dan's 4 are expired and not given back, eve's 5 are given back, and so are fay's 6, which Postgres has
+// not noted yet.
 type BusySaleRig struct {
 	*Rig
 	Sale   *pipeline.Sale
@@ -36,7 +37,7 @@ func (r *Rig) BusySale(id string) *BusySaleRig {
 	return b
 }
 
-// applied notes in Postgres that an order's stock and slot are given back.
+// Applied notes in Postgres that an order's stock and slot are given back.
 func (r *Rig) Applied(orderID string) {
 	r.Helper()
 	r.Exec(1, `update releases set applied_at = now() where order_id = $1 and applied_at is null`, orderID)
@@ -50,7 +51,7 @@ func (b *BusySaleRig) buyersKey(user string) string {
 	return b.Keys.Buyers(b.partition(user), b.Sale.ID)
 }
 
-// done fails the test when tampering itself failed.
+// Done fails the test when tampering itself failed.
 func (b *BusySaleRig) Done(cmd redis.Cmder) {
 	b.Helper()
 	if cmd.Err() != nil {

@@ -9,7 +9,7 @@ import (
 	"sluice/pipeline/lifecycle"
 )
 
-// mustReplay replays and returns the id of the order.
+// MustReplay replays and returns the id of the order.
 func (r *Rig) MustReplay(id int64, set ...string) string {
 	r.Helper()
 	letter, err := r.Replay(id, set...)
@@ -19,7 +19,7 @@ func (r *Rig) MustReplay(id int64, set ...string) string {
 	return letter.ReplayID
 }
 
-// lastLetter is the id of the newest letter.
+// LastLetter is the id of the newest letter.
 func (r *Rig) LastLetter() int64 {
 	r.Helper()
 	letters, err := r.Store.Letters(r.Ctx(), deadletter.Filter{All: true})
@@ -29,7 +29,7 @@ func (r *Rig) LastLetter() int64 {
 	return letters[len(letters)-1].ID
 }
 
-// work lets a worker persist what is in the streams and give back what is due, and stops it.
+// Work lets a worker persist what is in the streams and give back what is due, and stops it.
 func (r *Rig) Work() {
 	r.Helper()
 	r.WorkAll().Stop()
@@ -40,13 +40,13 @@ func (r *Rig) Replay(id int64, set ...string) (deadletter.Letter, error) {
 	return r.Replayer(r.Redis, r.Store).Replay(r.Ctx(), id, "ann", Repairs(set...))
 }
 
-// replayer is the operator's tool over the rig's stores, or over another Redis or Postgres.
+// Replayer is the operator's tool over the rig's stores, or over another Redis or Postgres.
 func (r *Rig) Replayer(rdb redis.UniversalClient, store deadletter.ReplayStore) *deadletter.Replayer {
 	r.Helper()
 	return deadletter.NewReplayer(rdb, r.Keys, store, lifecycle.NewReleaser(rdb, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger), r.Logger)
 }
 
-// repairs makes a map of field=value.
+// Repairs makes a map of field=value.
 func Repairs(set ...string) map[string]string {
 	fields := map[string]string{}
 	for _, s := range set {

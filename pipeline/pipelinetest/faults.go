@@ -24,7 +24,7 @@ func (r *Rig) OpenStore(url string) *db.Store {
 	return store
 }
 
-// withoutTLS makes sure that a proxy can read along.
+// WithoutTLS is an address whose traffic a proxy can read.
 func WithoutTLS(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -37,7 +37,7 @@ func WithoutTLS(t *testing.T, address string) string {
 	return u.String()
 }
 
-// lockedLog is a log that goroutines write.
+// LockedLog is a log that goroutines write.
 type LockedLog struct {
 	mu  sync.Mutex // protects the buffer
 	buf bytes.Buffer

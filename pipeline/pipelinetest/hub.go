@@ -8,7 +8,7 @@ import (
 	"sluice/pipeline/notification"
 )
 
-// runHub runs a hub until the test ends, or it is stopped.
+// RunHub runs a hub until the test ends, or it is stopped.
 func (r *Rig) RunHub(c notification.HubConfig) (*notification.Hub, func()) {
 	c.Redis, c.Keys, c.Partitions, c.Orders, c.Registerer, c.Log = r.Redis, r.Keys, r.Options.Partitions, r.Store, r.Registry, r.Logger
 	hub := notification.NewHub(c)
@@ -25,22 +25,22 @@ func (r *Rig) Watch(hub *notification.Hub, orderID string) *notification.Watch {
 	return w
 }
 
-// told waits for a watch's next change and expects a version.
-func (r *Rig) Told(w *notification.Watch, version int) pipeline.Order {
+// AwaitVersion waits for a watch's next change and expects a version.
+func (r *Rig) AwaitVersion(w *notification.Watch, version int) pipeline.Order {
 	r.Helper()
 	select {
 	case order, open := <-w.Changes():
 		if !open || order.Version != version {
-			r.Fatalf("told: got %+v (open %t), want version %d", order, open, version)
+			r.Fatalf("change: got %+v (open %t), want version %d", order, open, version)
 		}
 		return order
 	case <-time.After(CallLimit):
-		r.Fatalf("not told of version %d within %s", version, CallLimit)
+		r.Fatalf("no version %d within %s", version, CallLimit)
 	}
 	return pipeline.Order{}
 }
 
-// subscribed waits until the hubs listen to so many connections' channels.
+// Subscribed waits until the hubs listen to so many connections' channels.
 func (r *Rig) Subscribed(n int64) {
 	r.Helper()
 	testkit.Eventually(r.T, CallLimit, "the subscription", func() bool {
@@ -49,5 +49,6 @@ func (r *Rig) Subscribed(n int64) {
 	})
 }
 
-// never is a sweep that no test lives to see: what is told then is told by news, or by the look after a subscription.
+// Never is a sweep that no test lives to see: what is delivered then is delivered by a message, or by the look after a
+// subscription.
 var Never = notification.HubConfig{SweepEvery: time.Hour}

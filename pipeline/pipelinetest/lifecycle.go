@@ -12,13 +12,13 @@ import (
 	"sluice/pipeline/waitlist"
 )
 
-// busy reports whether an answer is that of a machine that is busy with something else: an order is still queued, or a store
-// did not answer within its seconds. The buyer asks again.
+// Busy reports whether an answer is that of a machine that is busy with something else: an order is still queued, or a
+// store did not answer within its seconds. The buyer asks again.
 func Busy(err error) bool {
 	return pipeline.KindOf(err) == pipeline.KindOverloaded || pipeline.KindOf(err) == pipeline.KindUnavailable
 }
 
-// end closes an order in Postgres, as an expiry does, without giving its slot back.
+// End closes an order in Postgres, as an expiry does, without giving its slot back.
 func (r *Rig) End(orderID string) {
 	r.Helper()
 	r.Exec(1, `
@@ -39,7 +39,7 @@ func (r *Rig) ReleaseKeys(p pipeline.Partition, saleID string) lua.SaleKeys {
 	}
 }
 
-// release gives an ended order's stock and slot back, and expects it to have held them.
+// Release gives an ended order's stock and slot back, and expects it to have had them.
 func (r *Rig) Release(user, orderID string) {
 	r.Helper()
 	p := r.Sale.PartitionOf(user)
@@ -72,7 +72,7 @@ func (r *Rig) HandOver() *waitlist.HandOver {
 	return waitlist.NewHandOver(r.Redis, r.Keys, r.HandOvers())
 }
 
-// paymentsWith is the payment service over a store of the test's.
+// PaymentsWith is the payment service over a store of the test's.
 func (r *Rig) PaymentsWith(store payments.Store) *payments.Service {
 	return payments.NewService(payments.Config{
 		Redis: r.Redis, Keys: r.Keys, Sales: r.Store, Store: store, Notifier: r.Notifier(), Metrics: r.Metrics.Payment, Log: r.Logger,
@@ -83,7 +83,7 @@ func (r *Rig) Waitlist() *waitlist.Service {
 	return waitlist.NewService(r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist)
 }
 
-// joins lets a buyer wait and expects that he does.
+// Joins puts a buyer on the waitlist and expects that it is accepted.
 func (r *Rig) Joins(w *waitlist.Service, user string, quantity int) waitlist.Decision {
 	r.Helper()
 	d, err := w.Join(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: user, Quantity: quantity})
@@ -93,7 +93,7 @@ func (r *Rig) Joins(w *waitlist.Service, user string, quantity int) waitlist.Dec
 	return d
 }
 
-// queue is who waits in Redis, in the order in which they are served.
+// Queue is the users on the waitlist in Redis, in the order in which they are served.
 func (r *Rig) Queue() []string {
 	r.Helper()
 	users := []string{}

@@ -7,8 +7,8 @@ import (
 	"sluice/internal/testkit"
 )
 
-// parallelTests is how many of a package's tests run at once, unless -parallel says otherwise: they wait for servers, deadlines
-// and idle times far more than they compute.
+// parallelTests is how many of a package's tests run at once, unless -parallel says otherwise: they wait for servers,
+// deadlines and idle times far more than they compute.
 const parallelTests = "8"
 
 // Main is the TestMain of a package that uses a Rig.

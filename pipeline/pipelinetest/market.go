@@ -36,7 +36,7 @@ func (r *Rig) OpenMarket(seed uint64, expiring bool) *market {
 	return m
 }
 
-// close lets everybody finish. What is in the stream then stays there.
+// Close lets everybody finish. What is in the stream then is left there.
 func (m *market) Close() {
 	m.stop()
 	m.running.Wait()

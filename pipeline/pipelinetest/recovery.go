@@ -11,7 +11,7 @@ import (
 	"sluice/pipeline/resubmit"
 )
 
-// lose makes Redis lose a sale, but not its buyers and events.
+// Lose makes Redis lose a sale, but not its buyers and events.
 func (r *Rig) Lose(sale *pipeline.Sale) {
 	r.Helper()
 	for _, p := range sale.Partitions {
@@ -21,7 +21,7 @@ func (r *Rig) Lose(sale *pipeline.Sale) {
 	}
 }
 
-// verifies runs a verifier until the test ends, as an api does, with the recent accepts of the admission.
+// Verifies runs a verifier until the test ends, as an api does, with the recent accepts of the admission.
 func (r *Rig) Verifies() {
 	r.Helper()
 	config := r.VerifierConfig()
@@ -35,7 +35,7 @@ func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 	}
 }
 
-// resubmitRecent submits what the admission gave receipts for lately to Redis again.
+// ResubmitRecent submits what the admission gave receipts for lately to Redis again.
 func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
 	return resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).Recent(r.Admission.RecentAccepts)
 }
@@ -44,7 +44,7 @@ func (r *Rig) Burier() *deadletter.Burier {
 	return deadletter.NewBurier(r.Store, r.Metrics.DeadLetter, r.Logger)
 }
 
-// trusted reports whether every partition is; not while Redis is away.
+// Trusted reports whether every partition is; not while Redis is away.
 func (r *Rig) Trusted() bool {
 	for p := range pipeline.Partition(r.Options.Partitions) {
 		if state, _, err := lua.ReadTrust(r.Ctx(), r.Redis, r.Keys.Look(p)); err != nil || state != lua.Trusted {
@@ -61,7 +61,7 @@ func (r *Rig) Ensure() {
 	}
 }
 
-// flush loses everything, as an operator's slip does.
+// Flush loses everything, as an operator's slip does.
 func (r *Rig) Flush() {
 	r.Helper()
 	if err := r.Redis.FlushAll(r.Ctx()).Err(); err != nil {
@@ -69,7 +69,7 @@ func (r *Rig) Flush() {
 	}
 }
 
-// rebuilds are the reports in the audit log, oldest first.
+// Rebuilds are the reports in the audit log, oldest first.
 func (r *Rig) Rebuilds() []pipeline.RebuildReport {
 	r.Helper()
 	rows, err := r.SQL.Query(r.Ctx(), `select detail from audit_log where action = 'rebuild' order by id`)

@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// callLimit bounds each wait of a test: many times what anything takes, on a machine that is busy with something else.
+	// CallLimit bounds each wait of a test: many times what anything takes, on a machine that is busy with something else.
 	CallLimit = time.Minute
 	// testLimit bounds all that one test asks of the stores.
 	testLimit = 5 * time.Minute
 )
 
-// rigOptions say how a rig differs from the usual one: the process' shared servers, and one open sale of 100 units on one
+// Options say how a rig differs from the usual one: the process' shared servers, and one open sale of 100 units on one
 // partition.
 type Options struct {
 	RedisURL    string // of a server or a cluster of the test's own, or of a faultnet.Proxy before one
@@ -46,7 +46,7 @@ type Options struct {
 	Log         slog.Handler // default: nothing is logged
 }
 
-// rig is the pipeline without workers, over real stores, with the raw connections beside it.
+// Rig is the pipeline without workers, over real stores, with the raw connections beside it.
 type Rig struct {
 	*testing.T
 	Options   Options
@@ -124,11 +124,11 @@ func (r *Rig) dial() redis.UniversalClient {
 	}
 }
 
-// ctx bounds whatever a test asks of the stores, and outlives its cleanups.
+// Ctx bounds whatever a test asks of the stores, and outlives its cleanups.
 func (r *Rig) Ctx() context.Context { return r.Bound }
 
-// newAdmission is one more API process, as far as admission goes. It is closed when the test ends. Unless the test says how
-// long a request may take, it may take long: a busy machine must not turn an accept into a refusal.
+// NewAdmission is one more API process, as far as admission goes. It is closed when the test ends. Unless the test says
+// how long a request may take, it may take long: a busy machine must not turn an accept into a refusal.
 func (r *Rig) NewAdmission(rdb redis.UniversalClient, opts admission.Options) *admission.Controller {
 	r.Helper()
 	if opts.RequestTimeout == 0 {
@@ -145,12 +145,12 @@ func (r *Rig) NewAdmission(rdb redis.UniversalClient, opts admission.Options) *a
 	return a
 }
 
-// try asks for units without expecting any outcome.
+// Try asks for units without expecting any outcome.
 func (r *Rig) Try(req pipeline.OrderRequest) (admission.Decision, error) {
 	return r.Admission.Admit(r.Ctx(), r.Sale, req)
 }
 
-// admit lets a buyer order and expects an accept.
+// Admit lets a buyer order and expects an accept.
 func (r *Rig) Admit(userID string, quantity int) admission.Receipt {
 	r.Helper()
 	decision, err := r.Try(pipeline.OrderRequest{UserID: userID, Quantity: quantity})
@@ -160,7 +160,8 @@ func (r *Rig) Admit(userID string, quantity int) admission.Receipt {
 	return decision.Receipt
 }
 
-// admitMany lets n buyers order one unit each, all at once, and returns their receipts. Their ids begin with the prefix.
+// AdmitMany lets n buyers order one unit each, all at once, and returns their receipts. Their ids begin with the
+// prefix.
 func (r *Rig) AdmitMany(prefix string, n int) []admission.Receipt {
 	r.Helper()
 	receipts, errs := make([]admission.Receipt, n), make([]error, n)
@@ -177,7 +178,7 @@ func (r *Rig) AdmitMany(prefix string, n int) []admission.Receipt {
 	return receipts
 }
 
-// events are those in the sale's streams, oldest first within each partition. Other sales' events are left out, and an
+// Events are those in the sale's streams, oldest first within each partition. Other sales' events are left out, and an
 // entry that can't be decoded fails the test.
 func (r *Rig) Events(sale *pipeline.Sale) []pipeline.Event {
 	r.Helper()
@@ -196,7 +197,7 @@ func (r *Rig) Events(sale *pipeline.Sale) []pipeline.Event {
 	return events
 }
 
-// entries are the raw entries of a partition's stream.
+// Entries are the raw entries of a partition's stream.
 func (r *Rig) Entries(p pipeline.Partition) []redis.XMessage {
 	r.Helper()
 	entries, err := r.Redis.XRange(r.Ctx(), r.Keys.Orders(p), "-", "+").Result()
@@ -206,7 +207,7 @@ func (r *Rig) Entries(p pipeline.Partition) []redis.XMessage {
 	return entries
 }
 
-// persist takes events out of the stream into Postgres, as a worker would that nothing disturbs, and expects a new row
+// Persist takes events out of the stream into Postgres, as a worker would that nothing disturbs, and expects a new row
 // for each.
 func (r *Rig) Persist(events ...pipeline.Event) {
 	r.Helper()
@@ -224,7 +225,7 @@ func (r *Rig) Persist(events ...pipeline.Event) {
 	r.Forget(events...)
 }
 
-// generation is the present one.
+// Generation is the present one.
 func (r *Rig) Generation() pipeline.Generation {
 	r.Helper()
 	g, err := r.Store.Generation(r.Ctx())
@@ -234,7 +235,7 @@ func (r *Rig) Generation() pipeline.Generation {
 	return g
 }
 
-// forget deletes entries from the stream, no matter what became of them.
+// Forget deletes entries from the stream, no matter what became of them.
 func (r *Rig) Forget(events ...pipeline.Event) {
 	r.Helper()
 	ids := map[pipeline.Partition][]string{}
@@ -248,7 +249,7 @@ func (r *Rig) Forget(events ...pipeline.Event) {
 	}
 }
 
-// rows counts the orders of a sale in Postgres, in any status.
+// Rows counts the orders of a sale in Postgres, in any status.
 func (r *Rig) Rows(saleID string) int {
 	r.Helper()
 	var n int
@@ -258,7 +259,7 @@ func (r *Rig) Rows(saleID string) int {
 	return n
 }
 
-// exec changes Postgres behind everybody's back and expects a number of rows to be affected.
+// Exec changes Postgres without any program's knowledge and expects a number of rows to be affected.
 func (r *Rig) Exec(rows int64, query string, args ...any) {
 	r.Helper()
 	tag, err := r.SQL.Exec(r.Ctx(), query, args...)
@@ -270,7 +271,7 @@ func (r *Rig) Exec(rows int64, query string, args ...any) {
 	}
 }
 
-// saleHash is what Redis holds of a sale on a partition.
+// SaleHash is what Redis has of a sale on a partition.
 func (r *Rig) SaleHash(p pipeline.Partition, saleID string) map[string]string {
 	r.Helper()
 	return r.Hash(r.Keys.Sale(p, saleID))
@@ -285,7 +286,7 @@ func (r *Rig) Hash(key string) map[string]string {
 	return fields
 }
 
-// stock is the units left in Redis, over all of a sale's partitions.
+// Stock is the units left in Redis, over all of a sale's partitions.
 func (r *Rig) Stock(sale *pipeline.Sale) int64 {
 	r.Helper()
 	var sum int64
@@ -299,7 +300,7 @@ func (r *Rig) Stock(sale *pipeline.Sale) int64 {
 	return sum
 }
 
-// slots are the buyers of a sale, by user id, over all of its partitions.
+// Slots are the buyers of a sale, by user id, over all of its partitions.
 func (r *Rig) Slots(sale *pipeline.Sale) map[string]lua.Slot {
 	r.Helper()
 	slots := map[string]lua.Slot{}
@@ -315,7 +316,7 @@ func (r *Rig) Slots(sale *pipeline.Sale) map[string]lua.Slot {
 	return slots
 }
 
-// dump is everything that Redis holds of a sale and in its streams. Two equal dumps mean that nothing happened between.
+// Dump is everything that Redis has of a sale and in its streams. Two equal dumps mean that nothing happened between.
 func (r *Rig) Dump(sale *pipeline.Sale) string {
 	r.Helper()
 	var out strings.Builder

@@ -11,16 +11,16 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// settleLimit is how long any test waits for workers to get done; it is many times what they need.
+// SettleLimit is how long any test waits for workers to get done; it is many times what they need.
 const SettleLimit = time.Minute
 
-// runningWorker is a worker in this process that can be told to stop.
+// RunningWorker is a worker in this process that can be stopped.
 type RunningWorker struct {
 	*worker.Worker
-	Stop func() // tells it to stop, and waits
+	Stop func() // asks it to stop, and waits
 }
 
-// startWorker runs a worker until the test ends or it is stopped. Its store may be another than the rig's.
+// StartWorker runs a worker until the test ends or it is stopped. Its store may be another than the rig's.
 func (r *Rig) StartWorker(store worker.Store, opts worker.Options, jobs ...pipeline.Job) *RunningWorker {
 	r.Helper()
 	opts.Partitions = r.Options.Partitions
@@ -49,7 +49,7 @@ func (r *Rig) StartWorker(store worker.Store, opts worker.Options, jobs ...pipel
 	return running
 }
 
-// createGroups does what the first worker of an installation does.
+// CreateGroups does what the first worker of an installation does.
 func (r *Rig) CreateGroups() {
 	r.Helper()
 	for p := range pipeline.Partition(r.Options.Partitions) {
@@ -60,13 +60,13 @@ func (r *Rig) CreateGroups() {
 	}
 }
 
-// eventually waits until the streams of all partitions are empty.
+// Settled waits until the streams of all partitions are empty.
 func (r *Rig) Settled() {
 	r.Helper()
 	testkit.Eventually(r.T, SettleLimit, "every event is settled", func() bool { return r.StreamLength() == 0 })
 }
 
-// streamLength sums the streams of all partitions; -1 when Redis does not answer.
+// StreamLength sums the streams of all partitions; -1 when Redis does not answer.
 func (r *Rig) StreamLength() int64 {
 	var sum int64
 	for p := range pipeline.Partition(r.Options.Partitions) {
@@ -79,7 +79,7 @@ func (r *Rig) StreamLength() int64 {
 	return sum
 }
 
-// pendingOf counts what is pending for a consumer, over all partitions.
+// PendingOf counts what is pending for a consumer, over all partitions.
 func (r *Rig) PendingOf(consumer string) int64 {
 	var sum int64
 	for p := range pipeline.Partition(r.Options.Partitions) {
@@ -91,7 +91,7 @@ func (r *Rig) PendingOf(consumer string) int64 {
 	return sum
 }
 
-// balanced audits a sale and expects an exact, clean report with so many live units.
+// Balanced audits a sale and expects an exact, clean report with so many live units.
 func (r *Rig) Balanced(sale *pipeline.Sale, live int64) {
 	r.Helper()
 	report, err := r.Auditor.Audit(r.Ctx(), sale)

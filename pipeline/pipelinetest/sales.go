@@ -7,7 +7,7 @@ import (
 	"sluice/pipeline/sales"
 )
 
-// catalogue is one that has just been read.
+// Catalogue is one that has just been read.
 func (r *Rig) Catalogue() *sales.Catalogue {
 	r.Helper()
 	c := sales.NewCatalogue(r.Store, r.Logger)
@@ -17,7 +17,7 @@ func (r *Rig) Catalogue() *sales.Catalogue {
 	return c
 }
 
-// usualSale fills in what a test leaves open.
+// UsualSale fills in what a test leaves open.
 func UsualSale(sale pipeline.Sale) *pipeline.Sale {
 	if sale.ID == "" {
 		sale.ID = "drop-1"
@@ -40,7 +40,7 @@ func UsualSale(sale pipeline.Sale) *pipeline.Sale {
 	return &sale
 }
 
-// createSale stores and loads a sale. Where the partitions are given, they are taken as they are.
+// CreateSale stores and loads a sale. Where the partitions are given, they are taken as they are.
 func (r *Rig) CreateSale(s pipeline.Sale) *pipeline.Sale {
 	r.Helper()
 	sale := UsualSale(s)
@@ -59,7 +59,7 @@ func (r *Rig) CreateSale(s pipeline.Sale) *pipeline.Sale {
 	return r.Stored(sale.ID)
 }
 
-// stored is a sale as Postgres defines it now.
+// Stored is a sale as Postgres defines it now.
 func (r *Rig) Stored(id string) *pipeline.Sale {
 	r.Helper()
 	sale, err := r.Store.Sale(r.Ctx(), id)

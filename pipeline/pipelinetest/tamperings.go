@@ -15,8 +15,8 @@ type tampering struct {
 	Findings []string
 }
 
-// tamperings are all the ways in which the two stores can come to disagree, each with the numbers that must give it away and
-// a word of each finding.
+// Tamperings are all the ways in which the two stores can come to disagree, each with the numbers that must give it
+// away and a word of each finding.
 var Tamperings = []tampering{
 	{
 		"a unit too many in stock", func(b *BusySaleRig) { b.Done(b.Redis.HIncrBy(b.Ctx(), b.SaleKey("ann"), "stock", 1)) },

@@ -7,7 +7,7 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// letters counts the dead letters by reason.
+// Letters counts the dead letters by reason.
 func (r *Rig) Letters() map[string]int {
 	r.Helper()
 	rows, err := r.SQL.Query(r.Ctx(), `select reason, count(*)::int from dead_letters group by reason`)
@@ -31,7 +31,7 @@ func (r *Rig) Releaser() *lifecycle.Releaser {
 	return lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger)
 }
 
-// workAll starts a worker that also applies releases, and waits until nothing is left to do.
+// WorkAll starts a worker that also applies releases, and waits until nothing is left to do.
 func (r *Rig) WorkAll() *RunningWorker {
 	r.Helper()
 	running := r.StartWorker(r.Store, worker.Options{}, r.Releaser().Job())

@@ -21,7 +21,7 @@ const (
 	catalogueTimeout   = 2 * time.Second  // one query
 	unknownSaleTTL     = time.Second      // how long "no such sale" is believed
 	unknownSaleLimit   = 10_000           // unknown ids remembered, so that guessing ids costs no memory
-	listedAfterClosing = 24 * time.Hour   // how long a closed sale stays listed
+	listedAfterClosing = 24 * time.Hour   // how long a closed sale is listed
 )
 
 // CatalogueLookups is how many look-ups of unknown ids may be under way at once, so that guessing costs no pool.
@@ -30,14 +30,14 @@ const CatalogueLookups = 8
 // CatalogueLimit is how many sales a Catalogue keeps in memory, some 5 MB.
 const CatalogueLimit = 10_000
 
-// SaleSource is where sales are defined.
+// Source is where sales are defined.
 type Source interface {
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	Sales(ctx context.Context, filter pipeline.SalesFilter) ([]*pipeline.Sale, error)
 }
 
-// Catalogue is a process' memory of all sales. It answers while Postgres is away, and is at most catalogueRefresh behind
-// it otherwise. The *Sale it returns are shared: never change one.
+// Catalogue is a process' memory of all sales. It answers while Postgres is away, and is at most catalogueRefresh
+// behind it otherwise. The *Sale it returns are shared: never change one.
 type Catalogue struct {
 	source  Source
 	log     *slog.Logger
@@ -61,7 +61,7 @@ func NewCatalogue(source Source, log *slog.Logger) *Catalogue {
 // Load reads every sale once, at most CatalogueLimit.
 func (c *Catalogue) Load(ctx context.Context) error { return c.read(ctx, time.Time{}) }
 
-// Run re-reads what changed, until the context ends. An error is logged once and the memory stays as it was.
+// Run re-reads what changed, until the context ends. An error is logged once, and what is in memory is kept.
 func (c *Catalogue) Run(ctx context.Context) {
 	tick := time.NewTicker(catalogueRefresh)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (c *Catalogue) Run(ctx context.Context) {
 		}
 		err := c.read(ctx, since)
 		if err != nil && !failing && ctx.Err() == nil {
-			c.log.Warn("sales are not refreshed; the ones known stay in use", "error", err)
+			c.log.Warn("sales are not refreshed; those in memory are used", "error", err)
 		}
 		failing = err != nil
 	}
@@ -205,8 +205,8 @@ func (c *Catalogue) remember(id string) {
 	c.unknown[id] = time.Now().Add(unknownSaleTTL)
 }
 
-// List returns up to limit sales in the order in which they open, those that are over last, and without those that ended
-// more than a day ago.
+// List returns up to limit sales in the order in which they open, those that are over last, and without those that
+// ended more than a day ago.
 func (c *Catalogue) List(now time.Time, limit int) []*pipeline.Sale {
 	c.mu.RLock()
 	var listed []*pipeline.Sale

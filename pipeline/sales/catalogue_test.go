@@ -111,35 +111,35 @@ func TestTheCatalogueFollowsChanges(t *testing.T) {
 	t.Logf("known after %s", time.Since(began))
 }
 
-// heldStore reads a sale, and then keeps the answer to itself for a while.
-type heldStore struct {
+// slowStore reads a sale, and returns it only when it is let go.
+type slowStore struct {
 	*db.Store
-	read, tell chan struct{}
+	read, letGo chan struct{}
 }
 
-func (s *heldStore) Sale(ctx context.Context, id string) (*pipeline.Sale, error) {
+func (s *slowStore) Sale(ctx context.Context, id string) (*pipeline.Sale, error) {
 	sale, err := s.Store.Sale(ctx, id)
 	close(s.read)
-	<-s.tell
+	<-s.letGo
 	return sale, err
 }
 
 func TestAnAnswerThatArrivesLateDoesNotHideANewerOne(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
-	held := &heldStore{r.Store, make(chan struct{}), make(chan struct{})}
-	catalogue := sales.NewCatalogue(held, r.Logger)
+	slow := &slowStore{r.Store, make(chan struct{}), make(chan struct{})}
+	catalogue := sales.NewCatalogue(slow, r.Logger)
 	late := make(chan error, 1)
 	go func() {
 		_, err := catalogue.Get(r.Ctx(), r.Sale.ID)
 		late <- err
 	}()
-	<-held.read
+	<-slow.read
 	change(r, r.Sale.ID, pipeline.SaleChange{AddStock: 5})
 	if err := catalogue.Load(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
-	close(held.tell)
+	close(slow.letGo)
 	if err := <-late; err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestGuessingIDsCostsFewLookUps(t *testing.T) {
 	})
 }
 
-func TestAFrozenPostgresHoldsNobodyUpForLong(t *testing.T) {
+func TestAFrozenPostgresDelaysNobodyForLong(t *testing.T) {
 	t.Parallel()
 	r := newCatalogueRig(t)
 	r.proxy.Freeze()

@@ -20,13 +20,13 @@ import (
 	"sluice/pipeline/sales"
 )
 
-// mend runs the publishing job once, with a fresh catalogue, as some worker does every few seconds.
-func mend(r *pipelinetest.Rig) error {
+// publishBehind runs the publishing job once, with a fresh catalogue, as some worker does every few seconds.
+func publishBehind(r *pipelinetest.Rig) error {
 	r.Helper()
 	return r.Publisher.Job(r.Catalogue()).Run(r.Ctx())
 }
 
-// wantPublished holds Redis against Postgres: every partition has the definition and its share, less what was taken.
+// wantPublished compares Redis with Postgres: every partition has the definition and its share, less what was taken.
 func wantPublished(r *pipelinetest.Rig, id string, taken map[pipeline.Partition]int64) {
 	r.Helper()
 	sale := r.Stored(id)
@@ -82,7 +82,8 @@ func TestASaleThatBreaksARuleIsNowhere(t *testing.T) {
 	}
 }
 
-// A publisher dies at every point between Postgres and Redis; the job of some worker ends what it began.
+// TestTheJobEndsWhatADeadPublisherBegan: a publisher dies at every point between Postgres and Redis; the job of some
+// worker ends what it began.
 func TestTheJobEndsWhatADeadPublisherBegan(t *testing.T) {
 	t.Parallel()
 	spread := []pipeline.Partition{2, 0}
@@ -93,13 +94,13 @@ func TestTheJobEndsWhatADeadPublisherBegan(t *testing.T) {
 		"loaded on one partition of two": func(r *pipelinetest.Rig, sale *pipeline.Sale) {
 			load(r, sale, sale.Partitions[:1])
 		},
-		"loaded, not marked": func(r *pipelinetest.Rig, sale *pipeline.Sale) {
+		"loaded, not recorded": func(r *pipelinetest.Rig, sale *pipeline.Sale) {
 			load(r, sale, sale.Partitions)
 		},
 		"changed before it was ever loaded": func(r *pipelinetest.Rig, sale *pipeline.Sale) {
 			change(r, sale.ID, pipeline.SaleChange{AddStock: 7, State: &paused})
 		},
-		"loaded, not marked, and changed since": func(r *pipelinetest.Rig, sale *pipeline.Sale) {
+		"loaded, not recorded, and changed since": func(r *pipelinetest.Rig, sale *pipeline.Sale) {
 			load(r, sale, sale.Partitions)
 			change(r, sale.ID, pipeline.SaleChange{AddStock: 7, ClosesAt: &closes})
 		},
@@ -122,16 +123,16 @@ func TestTheJobEndsWhatADeadPublisherBegan(t *testing.T) {
 				t.Fatal(err)
 			}
 			begin(r, sale)
-			if err := mend(r); err != nil {
+			if err := publishBehind(r); err != nil {
 				t.Fatal(err)
 			}
 			wantPublished(r, sale.ID, nil)
-			mended := r.Dump(sale)
-			if err := mend(r); err != nil {
+			repaired := r.Dump(sale)
+			if err := publishBehind(r); err != nil {
 				t.Fatal(err)
 			}
-			if again := r.Dump(sale); again != mended {
-				t.Errorf("a second run changed\n%s to\n%s", mended, again)
+			if again := r.Dump(sale); again != repaired {
+				t.Errorf("a second run changed\n%s to\n%s", repaired, again)
 			}
 		})
 	}
@@ -180,7 +181,8 @@ func change(r *pipelinetest.Rig, id string, change pipeline.SaleChange) *pipelin
 	return sale
 }
 
-// Orders came in before the publisher's last step was made up for: they keep what they took.
+// TestTheJobTakesNothingBackFromBuyers: orders came in before the publisher's last step was made up for. They keep what
+// they took.
 func TestTheJobTakesNothingBackFromBuyers(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
@@ -191,13 +193,13 @@ func TestTheJobTakesNothingBackFromBuyers(t *testing.T) {
 	load(r, sale, sale.Partitions)
 	r.Sale = sale
 	r.Admit("ann", 3)
-	if err := mend(r); err != nil {
+	if err := publishBehind(r); err != nil {
 		t.Fatal(err)
 	}
 	wantPublished(r, sale.ID, map[pipeline.Partition]int64{1: 3})
 	change(r, sale.ID, pipeline.SaleChange{AddStock: 10})
 	r.Admit("bob", 4)
-	if err := mend(r); err != nil {
+	if err := publishBehind(r); err != nil {
 		t.Fatal(err)
 	}
 	wantPublished(r, sale.ID, map[pipeline.Partition]int64{1: 7})
@@ -218,7 +220,7 @@ func TestASaleIsCreatedAndChangedWhileRedisIsAway(t *testing.T) {
 	}
 	wantPublished(r, sale.ID, nil)
 
-	proxy.DropReplyTo("eval", 1) // done, but nobody hears of it
+	proxy.DropReplyTo("eval", 1) // done, but the reply is lost
 	changed, err := publisher.Change(r.Ctx(), sale.ID, "test", pipeline.SaleChange{AddStock: 5})
 	pipelinetest.WantKind(t, err, pipeline.KindUnavailable)
 	if proxy.Lost() != 1 || changed.Total != 105 {
@@ -236,17 +238,18 @@ func TestASaleThatRedisLostIsNotSoldAgain(t *testing.T) {
 	r.Admit("ann", 3)
 	r.Lose(r.Sale)
 	pipelinetest.WantKind(t, r.Publisher.Publish(r.Ctx(), r.Sale), pipeline.KindNotLoaded)
-	pipelinetest.WantKind(t, mend(r), pipeline.KindNotLoaded)
+	pipelinetest.WantKind(t, publishBehind(r), pipeline.KindNotLoaded)
 	_, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: 5})
 	pipelinetest.WantKind(t, err, pipeline.KindNotLoaded)
-	pipelinetest.WantKind(t, mend(r), pipeline.KindNotLoaded)
+	pipelinetest.WantKind(t, publishBehind(r), pipeline.KindNotLoaded)
 	if hash := r.SaleHash(r.Sale.Partitions[0], r.Sale.ID); len(hash) != 0 {
 		t.Errorf("Redis holds %v, want nothing until a rebuild", hash)
 	}
 }
 
-// A worker's catalogue can be behind: by a second, or by as long as Postgres is away. What it does not know of yet, that the
-// sale was loaded and sold from, must not let it load the sale once more.
+// TestAStaleCatalogueDoesNotSellASaleAgain: a worker's catalogue can be behind: by a second, or by as long as Postgres
+// is away. What it does not know of yet, that the sale was loaded and sold from, must not let it load the sale once
+// more.
 func TestAStaleCatalogueDoesNotSellASaleAgain(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
@@ -270,7 +273,8 @@ func TestAStaleCatalogueDoesNotSellASaleAgain(t *testing.T) {
 	}
 }
 
-// The publisher died before it could mark the sale as loaded, and then Redis lost the sale. The orders tell.
+// TestASaleWithOrdersIsNotLoadedAgain: the publisher died before it could record that the sale is loaded, and then
+// Redis lost the sale. The orders prove that it was loaded.
 func TestASaleWithOrdersIsNotLoadedAgain(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
@@ -283,13 +287,13 @@ func TestASaleWithOrdersIsNotLoadedAgain(t *testing.T) {
 	r.Admit("ann", 3)
 	r.Persist(r.Events(sale)...)
 	r.Lose(sale)
-	pipelinetest.WantKind(t, mend(r), pipeline.KindNotLoaded)
+	pipelinetest.WantKind(t, publishBehind(r), pipeline.KindNotLoaded)
 	if hash := r.SaleHash(1, sale.ID); len(hash) != 0 {
 		t.Errorf("Redis holds %v, want nothing until a rebuild", hash)
 	}
 }
 
-func TestOneLostSaleHoldsUpNoOther(t *testing.T) {
+func TestOneLostSaleDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{ID: "a-lost"}})
 	r.Lose(r.Sale)
@@ -297,7 +301,7 @@ func TestOneLostSaleHoldsUpNoOther(t *testing.T) {
 	if err := r.Store.CreateSale(r.Ctx(), behind); err != nil {
 		t.Fatal(err)
 	}
-	err := mend(r)
+	err := publishBehind(r)
 	pipelinetest.WantKind(t, err, pipeline.KindNotLoaded)
 	if !strings.Contains(err.Error(), "a-lost") {
 		t.Errorf("the error does not name the sale: %v", err)
@@ -349,7 +353,7 @@ func TestPublishersAtTheSameTime(t *testing.T) {
 			total += int64(i*10 + n + 1)
 		}
 	}
-	if err := mend(r); err != nil {
+	if err := publishBehind(r); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Stored("drop-1").Total; got != total {

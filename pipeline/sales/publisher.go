@@ -17,7 +17,7 @@ import (
 // loadTimeout bounds putting one sale into Redis.
 const loadTimeout = 3 * time.Second
 
-// SaleStore is where sales are defined and changed.
+// Store is where sales are defined and changed.
 type Store interface {
 	Source
 	CreateSale(ctx context.Context, sale *pipeline.Sale) error
@@ -25,8 +25,8 @@ type Store interface {
 	MarkLoaded(ctx context.Context, id string) error
 }
 
-// Publisher defines and changes sales: first in Postgres, which has the say, then in Redis. A crash in between is mended
-// by whoever publishes the sale next, because every step may be repeated.
+// Publisher defines and changes sales: first in Postgres, which is authoritative, then in Redis. A crash in between is
+// repaired by the next process that publishes the sale, because every step may be repeated.
 type Publisher struct {
 	rdb        redis.UniversalClient
 	keys       pipeline.Keys
@@ -50,8 +50,8 @@ func (p *Publisher) Count(m *notification.Metrics) *Publisher {
 	return p
 }
 
-// Create defines a sale and loads it into Redis. Errors: KindInvalid, KindConflict (the id exists), KindUnavailable. When
-// only Redis was unreachable the sale exists, and is loaded as soon as a worker can.
+// Create defines a sale and loads it into Redis. Errors: KindInvalid, KindConflict (the id exists), KindUnavailable.
+// When only Redis was unreachable the sale exists, and is loaded as soon as a worker can.
 func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 	if err := sale.Validate(); err != nil {
 		return err
@@ -63,11 +63,12 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 	return p.Publish(ctx, sale)
 }
 
-// Change changes a sale and tells Redis. Errors: KindInvalid, KindNotFound, KindConflict (closed is final),
-// KindUnavailable; after the last one the change may stand in Postgres, and reaches Redis as soon as a worker can.
+// Change changes a sale and publishes the change to Redis. Errors: KindInvalid, KindNotFound, KindConflict (closed is
+// final), KindUnavailable; after the last one the change may stand in Postgres, and reaches Redis as soon as a worker
+// can.
 func (p *Publisher) Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error) {
 	if change.AddStock < 0 {
-		return nil, pipeline.Errorf(pipeline.KindInvalid, "stock can only be added: units that buyers hold can't be taken back")
+		return nil, pipeline.Errorf(pipeline.KindInvalid, "stock can only be added: units that buyers have can't be taken back")
 	}
 	sale, err := p.store.ChangeSale(ctx, id, actor, change)
 	if pipeline.KindOf(err) == pipeline.KindUnavailable {
@@ -102,7 +103,7 @@ func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
 func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, partition pipeline.Partition) error {
 	key, share := p.keys.Sale(partition, sale.ID), sale.ShareOf(partition, sale.Total)
 	fields := SaleFields(sale, partition, share)
-	if sale.LoadedAt.IsZero() && sale.Sold == 0 { // orders prove that it was loaded, even where nobody lived to note it
+	if sale.LoadedAt.IsZero() && sale.Sold == 0 { // orders prove that it was loaded, even where the process died before it could record that
 		if err := redisstore.CreateGroups(ctx, p.rdb, p.keys, p.partitions); err != nil {
 			return err
 		}
@@ -140,10 +141,11 @@ func SaleFields(sale *pipeline.Sale, partition pipeline.Partition, stock int64) 
 	}
 }
 
-// publishEvery is how late a change may reach Redis when whoever made it died half-way.
+// publishEvery is how late a change may reach Redis when the process that made it died half-way.
 const publishEvery = 2 * time.Second
 
-// Job publishes every sale of a catalogue that is not in Redis as Postgres defines it. It mends a crash between the two.
+// Job publishes every sale of a catalogue that is not in Redis as Postgres defines it. It repairs what a crash between
+// the two left behind.
 func (p *Publisher) Job(sales *Catalogue) pipeline.Job {
 	return pipeline.Job{Name: "publish", Every: publishEvery, Run: func(ctx context.Context) error {
 		var errs []error
@@ -174,14 +176,14 @@ func (p *Publisher) behind(ctx context.Context, sale *pipeline.Sale) (bool, erro
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	for _, partition := range sale.Partitions {
-		held, err := redisstore.ReadSale(ctx, p.rdb, p.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: partition})
+		published, err := redisstore.ReadSale(ctx, p.rdb, p.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: partition})
 		if pipeline.KindOf(err) == pipeline.KindNotLoaded {
 			return false, pipeline.Errorf(pipeline.KindNotLoaded, "Redis has lost sale %s", sale.ID)
 		}
 		if err != nil {
 			return false, err
 		}
-		if held.Version < sale.Version {
+		if published.Version < sale.Version {
 			return true, nil
 		}
 	}

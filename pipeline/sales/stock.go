@@ -17,7 +17,7 @@ const (
 	stockTimeout = time.Second            // one read
 )
 
-// StockReader tells the units left in a sale, for pages and listings. Orders never rely on it.
+// StockReader reads the units left in a sale, for pages and listings. Orders never rely on it.
 type StockReader struct {
 	rdb   redis.UniversalClient
 	keys  pipeline.Keys
@@ -52,7 +52,7 @@ func (r *StockReader) Remaining(ctx context.Context, sale *pipeline.Sale) (int64
 	case got := <-read:
 		return got.Val.(int64), got.Err
 	case <-ctx.Done():
-		return 0, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "Redis did not tell the stock in time")
+		return 0, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "Redis did not return the stock in time")
 	}
 }
 
@@ -82,11 +82,11 @@ func (r *StockReader) read(ctx context.Context, sale *pipeline.Sale) (int64, err
 	defer cancel()
 	var units int64
 	for _, p := range sale.Partitions {
-		held, err := redisstore.ReadSale(ctx, r.rdb, r.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: p})
+		published, err := redisstore.ReadSale(ctx, r.rdb, r.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: p})
 		if err != nil {
 			return 0, err
 		}
-		units += held.Stock
+		units += published.Stock
 	}
 	return units, nil
 }

@@ -30,8 +30,8 @@ func TestRemainingIsTheSumOfTheShares(t *testing.T) {
 	pipelinetest.WantKind(t, err, pipeline.KindNotLoaded) // two thirds of a sale are not its stock
 }
 
-// A page that everybody reloads reads the stock a few times a second, however many ask at the very moment when what is
-// known has grown old.
+// TestACrowdReadsTheStockOnce: a page that everybody reloads reads the stock a few times a second, however many ask at
+// the very moment when what is known has grown old.
 func TestACrowdReadsTheStockOnce(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -53,7 +53,7 @@ func TestACrowdReadsTheStockOnce(t *testing.T) {
 	}
 }
 
-func TestAStockThatRedisDoesNotTell(t *testing.T) {
+func TestAStockThatRedisDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
 	proxy := pipelinetest.Through(t, pipelinetest.RedisURL(r))

@@ -7,7 +7,7 @@ import (
 	"sluice/pipeline"
 )
 
-// WaitResult says what became of a request to wait. Every one is an expected outcome, none is an error.
+// Result says what became of a request to wait. Every one is an expected outcome, none is an error.
 type Result string
 
 // The results.
@@ -15,7 +15,7 @@ const (
 	Joined         = Result(lua.JoinJoined)         // the buyer waits, since now or since an earlier request
 	AlreadyWaiting = Result(lua.JoinAlreadyWaiting) // for another number of units
 	KeyReused      = Result(lua.JoinKeyReused)      // likewise, with the same idempotency key
-	AlreadyOrdered = Result(lua.JoinAlreadyOrdered) // the buyer holds an order
+	AlreadyOrdered = Result(lua.JoinAlreadyOrdered) // the buyer has an order
 	NoWaitlist     = Result(lua.JoinNoWaitlist)     // the sale has none
 	NotOpen        = Result(lua.JoinNotOpen)        // before the window
 	Closed         = Result(lua.JoinClosed)         // after the window, or closed by an operator
@@ -25,19 +25,20 @@ const (
 	Full           = Result(lua.JoinFull)           // as many people wait as the sale allows
 )
 
-// WaitDecision is the answer to a request to wait.
+// Decision is the answer to a request to wait.
 type Decision struct {
 	Result      Result
-	Entry       pipeline.WaitlistEntry // of who waits
-	Position    int64                  // from 1; how many are served before, and one
-	OrderID     string                 // of the buyer's order, for who has one
+	Entry       pipeline.WaitlistEntry // of a buyer who waits
+	Position    int64                  // from 1: how many are served before, plus one
+	OrderID     string                 // of the buyer's order, where there is one
 	OpensAt     time.Time              // the window by which Redis decided
 	MaxQuantity int
 }
 
-// Waiting is how a buyer stands who has joined a waitlist.
+// Standing is the state of a buyer who has joined a waitlist: the entry, and the position in the list or that the order
+// is made.
 type Standing struct {
 	Entry    pipeline.WaitlistEntry
 	Position int64 // from 1; 0 once the order is made
-	Ordered  bool  // the turn has come: the order of the stay exists
+	Ordered  bool  // the buyer's turn has come: the order of the entry exists
 }

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// handOverEvery is how long a unit may stay free although somebody waits for it.
+	// handOverEvery is how long a unit may remain free although somebody waits for it.
 	handOverEvery = 500 * time.Millisecond
 	// handOverTimeout bounds one call to Redis.
 	handOverTimeout = 3 * time.Second
 )
 
-// HandOver hands free units over to the waitlist where no release did: what one call had to leave to the next, what a rebuild
-// left free, what came free while the sale was paused, not open yet or not verified. Running twice at once hands over nothing
-// twice.
+// HandOver hands free units over to the waitlist where no release did: what one call had to leave to the next, what a
+// rebuild left free, what came free while the sale was paused, not open yet or not verified. Running twice at once
+// hands over nothing twice.
 type HandOver struct {
 	rdb      redis.UniversalClient
 	keys     pipeline.Keys

@@ -24,7 +24,8 @@ func startServing(r *pipelinetest.Rig) {
 		releaser.Job(), r.HandOver().Job(r.Catalogue()))
 }
 
-// servedInTurn holds the orders in Postgres to the tickets: the accept counter must grow with them, with no inversion.
+// servedInTurn compares the orders in Postgres with the tickets: the accept counter must grow with them, with no
+// inversion.
 func servedInTurn(r *pipelinetest.Rig, want int) {
 	r.Helper()
 	rows, err := r.SQL.Query(r.Ctx(), `select w.ticket, o.sequence, w.left_at is not null from waitlist w
@@ -42,7 +43,7 @@ func servedInTurn(r *pipelinetest.Rig, want int) {
 			r.Fatal(err)
 		}
 		if left {
-			r.Errorf("ticket %d was told that he has left, and got an order", ticket)
+			r.Errorf("the buyer with ticket %d has left, and got an order", ticket)
 		}
 		if sequence < last {
 			inversions++
@@ -55,9 +56,9 @@ func servedInTurn(r *pipelinetest.Rig, want int) {
 	}
 }
 
-// TestUnpaidUnitsGoToWhoWaits is the whole story: sold out, people wait, orders expire unpaid, and their units go to the
-// waiting, in turn, round after round, until nobody waits.
-func TestUnpaidUnitsGoToWhoWaits(t *testing.T) {
+// TestUnpaidUnitsGoToTheWaitlist is the whole story: sold out, people wait, orders expire unpaid, and their units go to
+// those who wait, in turn, round after round, until nobody waits.
+func TestUnpaidUnitsGoToTheWaitlist(t *testing.T) {
 	t.Parallel()
 	const units, people = 10, 35
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: 2 * time.Second, Waitlist: 1000}})
@@ -86,8 +87,8 @@ func TestUnpaidUnitsGoToWhoWaits(t *testing.T) {
 	}
 }
 
-// TestAHandedOverOrderThatRedisLost: the order had no row yet and nobody has its event in hand. The person waits again, in
-// the same place, and gets the unit again, under the same order id.
+// TestAHandedOverOrderThatRedisLost: the order had no row yet and no worker has its event. The buyer waits again, in
+// the same position, and gets the unit again, under the same order id.
 func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -113,7 +114,7 @@ func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 	}
 	r.Ensure()
 	if got := r.Queue(); !slices.Equal(got, []string{"ann", "bob"}) || r.Stock(r.Sale) != 1 {
-		t.Fatalf("who waits: got %v, stock %d", got, r.Stock(r.Sale))
+		t.Fatalf("the waitlist: got %v, stock %d", got, r.Stock(r.Sale))
 	}
 	if got := r.Rebuilds(); len(got) != 1 || got[0].Waiting != 2 {
 		t.Errorf("rebuilds: %+v", got)
@@ -128,7 +129,7 @@ func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 		}
 	}
 	if got := r.Slots(r.Sale)["ann"].OrderID; got != ann.Entry.OrderID || !slices.Equal(r.Queue(), []string{"bob"}) {
-		t.Fatalf("ann's order: got %q, want %q; who waits: %v", got, ann.Entry.OrderID, r.Queue())
+		t.Fatalf("ann's order: got %q, want %q; the waitlist: %v", got, ann.Entry.OrderID, r.Queue())
 	}
 	if d := r.Joins(w, "cy", 1); d.Entry.Ticket <= bob.Entry.Ticket {
 		t.Errorf("cy's ticket: got %d, after %d", d.Entry.Ticket, bob.Entry.Ticket)
@@ -137,9 +138,9 @@ func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 	r.Balanced(r.Sale, 1)
 }
 
-// TestAHandedOverOrderThatAWorkerHolds: Redis has lost it, and its buyer waits again, when the worker that has the event in
-// hand shows it. It stands, before everybody who waits, and its buyer waits no longer.
-func TestAHandedOverOrderThatAWorkerHolds(t *testing.T) {
+// TestAHandedOverOrderThatAWorkerResubmits: Redis has lost it, and its buyer waits again, when the worker that has read
+// the event resubmits it. The order stands, before everybody who waits, and its buyer waits no longer.
+func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
@@ -159,10 +160,10 @@ func TestAHandedOverOrderThatAWorkerHolds(t *testing.T) {
 		OrderID: event.OrderID, Number: event.Number, UserID: event.UserID, Quantity: event.Quantity,
 	}})
 	if err != nil || reply.Outcomes[0].Code != lua.AdmitAccepted {
-		t.Fatalf("shown again: %+v, %v", reply, err)
+		t.Fatalf("resubmitted: %+v, %v", reply, err)
 	}
 	if got := r.Queue(); !slices.Equal(got, []string{"bob"}) {
-		t.Errorf("who waits: got %v", got)
+		t.Errorf("the waitlist: got %v", got)
 	}
 	r.Persist(r.Events(r.Sale)...)
 	r.Balanced(r.Sale, 1)
@@ -174,7 +175,7 @@ func admitKeys(r *pipelinetest.Rig) lua.SaleKeys {
 	return lua.SaleKeys{Sale: k.Sale, Buyers: k.Buyers, Orders: k.Orders, Trusted: k.Trusted, Waitlist: k.Waitlist, Waiting: k.Waiting}
 }
 
-// TestLeavesRaceWithHandOvers: each person either has left or has an order, and was told which.
+// TestLeavesRaceWithHandOvers: each buyer either has left or has an order, and the answer says which.
 func TestLeavesRaceWithHandOvers(t *testing.T) {
 	t.Parallel()
 	const people = 40
@@ -203,11 +204,11 @@ func TestLeavesRaceWithHandOvers(t *testing.T) {
 	slots := r.Slots(r.Sale)
 	orders := 0
 	for n := range people {
-		_, holds := slots[fmt.Sprint("waits-", n)]
-		if holds == left[n] {
-			t.Errorf("%d: left %t, holds an order %t", n, left[n], holds)
+		_, ordered := slots[fmt.Sprint("waits-", n)]
+		if ordered == left[n] {
+			t.Errorf("%d: left %t, has an order %t", n, left[n], ordered)
 		}
-		if holds {
+		if ordered {
 			orders++
 		}
 	}
@@ -216,7 +217,8 @@ func TestLeavesRaceWithHandOvers(t *testing.T) {
 	r.Balanced(r.Sale, int64(orders))
 }
 
-// TestNobodyIsServedAfterTheEnd: what comes free after the sale is over stays in stock; who waits can still leave.
+// TestNobodyIsServedAfterTheEnd: what comes free after the sale is over is left in stock; a buyer who waits can still
+// leave.
 func TestNobodyIsServedAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1, Waitlist: 3}})
@@ -248,8 +250,8 @@ func TestNobodyIsServedAfterTheEnd(t *testing.T) {
 	r.Balanced(sale, 0)
 }
 
-// TestARestockServesWhoWaits: through the publisher, and counted.
-func TestARestockServesWhoWaits(t *testing.T) {
+// TestARestockServesTheWaitlist: through the publisher, and counted.
+func TestARestockServesTheWaitlist(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1, Waitlist: 500}})
 	r.Admit("first", 1)

@@ -21,31 +21,31 @@ import (
 const (
 	// waitlistTimeout bounds one request about a waitlist, as long as one for an order.
 	waitlistTimeout = 2 * time.Second
-	// waitlistUnderWay bounds the requests of one process that hold a connection, or wait for one. Each writes a row of its
+	// waitlistUnderWay bounds the requests of one process that use a connection, or wait for one. Each writes a row of its
 	// own: some thousand a second.
 	waitlistUnderWay = 1024
 	// waitlistObserve is how old the shown sizes may be.
 	waitlistObserve = 5 * time.Second
 )
 
-// WaitlistStore notes who waits.
+// Store records the entries of waitlists.
 type Store interface {
 	Generation(ctx context.Context) (pipeline.Generation, error)
-	// NoteJoin notes a stay, once. ErrStaleGeneration: nothing was noted, because Redis may have lost it.
-	RecordJoin(ctx context.Context, generation pipeline.Generation, s pipeline.WaitlistEntry) error
-	// NoteLeave notes that a stay has ended, with the ticket that the leave took. It returns false where an order was made of
-	// it before. ErrStaleGeneration: nothing was noted.
-	RecordLeave(ctx context.Context, generation pipeline.Generation, s pipeline.WaitlistEntry, ticket int64) (bool, error)
-	// LatestStay returns a buyer's latest stay, or a KindNotFound error.
+	// RecordJoin records an entry, once. ErrStaleGeneration: nothing was recorded, because Redis may have lost the entry.
+	RecordJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry) error
+	// RecordLeave records that the buyer of an entry has left, with the ticket that the leave took. It returns false where
+	// an order was made of the entry before. ErrStaleGeneration: nothing was recorded.
+	RecordLeave(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64) (bool, error)
+	// LatestWaitlistEntry returns a buyer's latest entry, or a KindNotFound error.
 	LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error)
 }
 
-// Waitlist answers buyers who wait for units of a sale that is sold out. Redis decides, in its scripts; whoever is told that
-// he waits, or that he has left, has that in Postgres too.
+// Service answers buyers who wait for units of a sale that is sold out. Redis decides, in its scripts; a buyer gets the
+// answer that it waits, or has left, only after Postgres has recorded that too.
 //
-// A verification of Redis may come between the two: then Redis may have lost what it decided. What is noted is fenced by the
-// generation as it was before Redis was asked, so that either the verification has read the note, or the note is refused and
-// Redis is asked again.
+// A verification of Redis may come between the two: then Redis may have lost what it decided. What is recorded is
+// fenced by the generation as it was before Redis was asked, so that either the verification has read the record, or
+// the record is refused and Redis is asked again.
 type Service struct {
 	rdb       redis.UniversalClient
 	keys      pipeline.Keys
@@ -56,10 +56,10 @@ type Service struct {
 	handOvers *notification.HandOverNotifier
 	slots     chan struct{} // one for each request under way
 
-	generation atomic.Int64 // the newest that was heard of; 0 before the first
+	generation atomic.Int64 // the newest that is known; 0 before the first
 }
 
-// NewWaitlist returns a Waitlist over both stores.
+// NewService returns a Service over both stores.
 func NewService(
 	rdb redis.UniversalClient, keys pipeline.Keys, store Store, lookup *lifecycle.Lookup, handOvers *notification.HandOverNotifier, m *Metrics,
 ) *Service {
@@ -72,8 +72,9 @@ func NewService(
 	}
 }
 
-// Join lets a buyer wait. Asking again while he waits gives the same stay, at the place where he is by then. Errors:
-// KindInvalid, KindOverloaded, KindNotLoaded, KindUnavailable (he may or may not wait: ask again).
+// Join puts a buyer on the waitlist. Asking again while the buyer waits gives the same entry, at the position that it
+// has by then. Errors: KindInvalid, KindOverloaded, KindNotLoaded, KindUnavailable (the buyer may or may not wait: ask
+// again).
 func (w *Service) Join(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (Decision, error) {
 	if err := req.Validate(); err != nil {
 		return Decision{}, err
@@ -113,23 +114,23 @@ func (w *Service) join(ctx context.Context, sale *pipeline.Sale, request lua.Adm
 	case lua.JoinUntrusted:
 		return d, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart", sale.ID)
 	case lua.JoinAlreadyWaiting, lua.JoinKeyReused:
-		d.Entry = stayOf(sale.ID, request.UserID, p, reply.Entry)
+		d.Entry = entryOf(sale.ID, request.UserID, p, reply.Entry)
 	case lua.JoinJoined:
-		d.Entry = stayOf(sale.ID, request.UserID, p, reply.Entry)
+		d.Entry = entryOf(sale.ID, request.UserID, p, reply.Entry)
 		return d, w.store.RecordJoin(ctx, g, d.Entry)
 	}
 	return d, nil
 }
 
-func stayOf(saleID, userID string, p pipeline.Partition, place lua.WaitlistEntry) pipeline.WaitlistEntry {
+func entryOf(saleID, userID string, p pipeline.Partition, listed lua.WaitlistEntry) pipeline.WaitlistEntry {
 	return pipeline.WaitlistEntry{
-		SaleID: saleID, OrderID: place.OrderID, UserID: userID, Number: place.Number, Quantity: place.Quantity, Partition: p,
-		Ticket: place.Ticket, KeyHash: place.KeyHash, PayloadHash: place.PayloadHash, JoinedAt: time.UnixMilli(place.JoinedMS).UTC(),
+		SaleID: saleID, OrderID: listed.OrderID, UserID: userID, Number: listed.Number, Quantity: listed.Quantity, Partition: p,
+		Ticket: listed.Ticket, KeyHash: listed.KeyHash, PayloadHash: listed.PayloadHash, JoinedAt: time.UnixMilli(listed.JoinedMS).UTC(),
 	}
 }
 
-// Mine returns how a buyer stands who has joined: the place in the list, or the order that was made. Errors: KindNotFound
-// (never joined, or left), KindOverloaded, KindUnavailable.
+// Mine returns the standing of a buyer who has joined: the position in the list, or the order that was made. Errors:
+// KindNotFound (never joined, or left), KindOverloaded, KindUnavailable.
 func (w *Service) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (Standing, error) {
 	ctx, done, err := w.begin(ctx)
 	if err != nil {
@@ -140,60 +141,60 @@ func (w *Service) Mine(ctx context.Context, sale *pipeline.Sale, userID string) 
 	if pipeline.KindOf(err) != pipeline.KindNotFound {
 		return mine, err
 	}
-	stay, err := w.store.LatestWaitlistEntry(ctx, sale.ID, userID)
+	entry, err := w.store.LatestWaitlistEntry(ctx, sale.ID, userID)
 	switch {
 	case err != nil:
 		return Standing{}, err
-	case !stay.LeftAt.IsZero():
+	case !entry.LeftAt.IsZero():
 		return Standing{}, errNotWaiting
 	}
-	return w.ordered(ctx, sale, stay)
+	return w.ordered(ctx, sale, entry)
 }
 
 var errNotWaiting = pipeline.Errorf(pipeline.KindNotFound, "you don't wait for units of this sale")
 
-// inList is a buyer's place as Redis has it, the entry and the position of one instant.
+// inList is a buyer's standing as Redis has it, the entry and the position of one instant.
 func (w *Service) inList(ctx context.Context, sale *pipeline.Sale, userID string) (Standing, error) {
 	p := sale.PartitionOf(userID)
 	pipe := w.rdb.TxPipeline()
-	entry := pipe.HGet(ctx, w.keys.Waiting(p, sale.ID), userID)
+	value := pipe.HGet(ctx, w.keys.Waiting(p, sale.ID), userID)
 	rank := pipe.ZRank(ctx, w.keys.Waitlist(p, sale.ID), userID)
 	_, err := pipe.Exec(ctx)
-	if errors.Is(err, redis.Nil) && entry.Err() != nil {
+	if errors.Is(err, redis.Nil) && value.Err() != nil {
 		return Standing{}, errNotWaiting
 	}
 	if err != nil {
-		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not tell who waits")
+		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether you wait")
 	}
-	place, err := lua.ParseWaitlistEntry(entry.Val())
+	listed, err := lua.ParseWaitlistEntry(value.Val())
 	if err != nil {
-		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis holds an entry of the waitlist that can't be read")
+		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis has an entry of the waitlist that can't be read")
 	}
-	return Standing{Entry: stayOf(sale.ID, userID, p, place), Position: rank.Val() + 1}, nil
+	return Standing{Entry: entryOf(sale.ID, userID, p, listed), Position: rank.Val() + 1}, nil
 }
 
-// ordered is a stay that is not in the list any more: its order was made, or it was cut short.
-func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, stay pipeline.WaitlistEntry) (Standing, error) {
-	_, err := w.lookup.Order(ctx, sale, stay.UserID, stay.OrderID)
+// ordered is the standing of an entry that is not in the list any more: its order was made, or Redis lost it.
+func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, entry pipeline.WaitlistEntry) (Standing, error) {
+	_, err := w.lookup.Order(ctx, sale, entry.UserID, entry.OrderID)
 	if err == nil {
-		return Standing{Entry: stay, Ordered: true}, nil
+		return Standing{Entry: entry, Ordered: true}, nil
 	}
 	if pipeline.KindOf(err) != pipeline.KindNotFound {
 		return Standing{}, err
 	}
-	state, _, err := lua.ReadTrust(ctx, w.rdb, w.keys.Look(stay.Partition))
+	state, _, err := lua.ReadTrust(ctx, w.rdb, w.keys.Look(entry.Partition))
 	switch {
 	case err != nil:
-		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not tell whether it is verified")
+		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
 	case state != lua.Trusted:
-		return Standing{}, pipeline.Errorf(pipeline.KindUnavailable, "sale %s is being verified after a restart: your place shows again then", sale.ID)
+		return Standing{}, pipeline.Errorf(pipeline.KindUnavailable, "sale %s is being verified after a restart: your position shows again then", sale.ID)
 	}
 	return Standing{}, errNotWaiting
 }
 
-// Leave ends a buyer's stay. Who loses against a unit that comes free gets a KindConflict error and the stay with its order:
-// it was made. Leaving twice is KindNotFound the second time. Other errors: KindOverloaded, KindNotLoaded, KindUnavailable (he
-// may or may not wait: ask again).
+// Leave ends a buyer's entry. Who loses against a unit that comes free gets a KindConflict error and the stay with its
+// order: it was made. Leaving twice is KindNotFound the second time. Other errors: KindOverloaded, KindNotLoaded,
+// KindUnavailable (the buyer may or may not wait: ask again).
 func (w *Service) Leave(ctx context.Context, sale *pipeline.Sale, userID string) (Standing, error) {
 	ctx, done, err := w.begin(ctx)
 	if err != nil {
@@ -205,7 +206,7 @@ func (w *Service) Leave(ctx context.Context, sale *pipeline.Sale, userID string)
 
 func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string, g pipeline.Generation) (Standing, error) {
 	mine, err := w.inList(ctx, sale, userID)
-	if pipeline.KindOf(err) == pipeline.KindNotFound { // what left Redis and was not noted is noted now
+	if pipeline.KindOf(err) == pipeline.KindNotFound { // what has left Redis and is not recorded is recorded now
 		mine.Entry, err = w.store.LatestWaitlistEntry(ctx, sale.ID, userID)
 		if err == nil && !mine.Entry.LeftAt.IsZero() {
 			err = errNotWaiting
@@ -214,13 +215,13 @@ func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string,
 	if err != nil {
 		return Standing{}, err
 	}
-	stay := mine.Entry
+	entry := mine.Entry
 	var ticket int64
 	code, err := retry.Call(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
-		code, taken, handed, err := lua.Leave(ctx, w.rdb, w.keys.ForSale(stay.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
-			lua.ReleaseItem{UserID: userID, OrderID: stay.OrderID})
-		ticket = taken
-		w.handOvers.Publish(ctx, sale.ID, stay.Partition, handed)
+		code, left, handed, err := lua.Leave(ctx, w.rdb, w.keys.ForSale(entry.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
+			lua.ReleaseItem{UserID: userID, OrderID: entry.OrderID})
+		ticket = left
+		w.handOvers.Publish(ctx, sale.ID, entry.Partition, handed)
 		return code, err
 	})
 	switch {
@@ -229,10 +230,10 @@ func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string,
 	case err != nil:
 		return Standing{}, err
 	case code == lua.LeaveOrdered:
-		return Standing{Entry: stay, Ordered: true}, errTurnHasCome
+		return Standing{Entry: entry, Ordered: true}, errTurnHasCome
 	}
-	noted, err := w.store.RecordLeave(ctx, g, stay, ticket)
-	if err == nil && !noted { // the order was made, and its slot is free again: it has ended
+	recorded, err := w.store.RecordLeave(ctx, g, entry, ticket)
+	if err == nil && !recorded { // the order was made, and its slot is free again: it has ended
 		err = errNotWaiting
 	}
 	return mine, err
@@ -240,7 +241,7 @@ func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string,
 
 var errTurnHasCome = pipeline.Errorf(pipeline.KindConflict, "your turn has come: the order is made, and can be cancelled like any other")
 
-// begin takes a place among the requests under way. done gives it back.
+// begin takes a slot among the requests under way. done gives it back.
 func (w *Service) begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	select {
 	case w.slots <- struct{}{}:
@@ -254,8 +255,8 @@ func (w *Service) begin(ctx context.Context) (_ context.Context, done func(), er
 	}, nil
 }
 
-// fenced does something that is noted under the generation as it was before, again and again while a verification comes
-// between.
+// fenced does something that is recorded under the generation as it was before, and repeats it while a verification
+// comes between.
 func fenced[T any](ctx context.Context, w *Service, do func(pipeline.Generation) (T, error)) (T, error) {
 	for {
 		g := pipeline.Generation(w.generation.Load())
@@ -286,32 +287,32 @@ func (w *Service) Run(ctx context.Context, catalogue *sales.Catalogue) {
 	}
 }
 
-// observe drops the sales that are over, so that the labels stay as many as there are open sales with a waitlist.
+// observe drops the sales that are over, so that there are no more labels than open sales with a waitlist.
 func (w *Service) observe(ctx context.Context, catalogue *sales.Catalogue, now time.Time) {
 	for _, sale := range catalogue.List(now, sales.CatalogueLimit) {
 		if sale.Waitlist == 0 {
 			continue
 		}
-		people, err := w.Size(ctx, sale)
+		size, err := w.Size(ctx, sale)
 		if err != nil || sale.Phase(now) == "closed" {
 			w.metrics.size.DeleteLabelValues(sale.ID)
 			continue
 		}
-		w.metrics.size.WithLabelValues(sale.ID).Set(float64(people))
+		w.metrics.size.WithLabelValues(sale.ID).Set(float64(size))
 	}
 }
 
-// People returns how many wait for a sale. Errors: KindUnavailable.
+// Size returns how many wait for a sale. Errors: KindUnavailable.
 func (w *Service) Size(ctx context.Context, sale *pipeline.Sale) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitlistTimeout)
 	defer cancel()
-	var people int64
+	var size int64
 	for _, p := range sale.Partitions {
 		n, err := w.rdb.ZCard(ctx, w.keys.Waitlist(p, sale.ID)).Result()
 		if err != nil {
-			return 0, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not tell how many wait")
+			return 0, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say how many wait")
 		}
-		people += n
+		size += n
 	}
-	return people, nil
+	return size, nil
 }

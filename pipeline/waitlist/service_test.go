@@ -22,9 +22,9 @@ import (
 	"sluice/pipeline/waitlist"
 )
 
-// TestWaitlistSurvivesEverything: people join, leave and cancel while Redis loses all it has, twice. Whoever was told that he
-// waits keeps his place, whoever was told that he has left gets nothing, and all are served in the order of their tickets
-// as they stood when Redis was lost.
+// TestWaitlistSurvivesEverything: people join, leave and cancel while Redis loses all it has, twice. A buyer who got
+// the answer that it waits keeps its position, one who got the answer that it has left gets nothing, and all are served
+// in the order of their tickets as they stood when Redis was lost.
 func TestWaitlistSurvivesEverything(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -36,7 +36,7 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	var mu sync.Mutex
-	told, left := map[string]int64{}, map[string]bool{}
+	tickets, left := map[string]int64{}, map[string]bool{}
 	var joined atomic.Int64
 	var going sync.WaitGroup
 	for side := range sides {
@@ -49,7 +49,7 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 					return w.Join(ctx, r.Sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
 				})
 				mu.Lock()
-				told[user] = d.Entry.Ticket
+				tickets[user] = d.Entry.Ticket
 				mu.Unlock()
 				joined.Add(1)
 				if random.IntN(4) == 0 {
@@ -81,10 +81,10 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 	}
 	var last int64
 	for _, user := range queue {
-		if left[user] || told[user] <= last {
-			t.Errorf("%s waits with ticket %d after %d; left: %t", user, told[user], last, left[user])
+		if left[user] || tickets[user] <= last {
+			t.Errorf("%s waits with ticket %d after %d; left: %t", user, tickets[user], last, left[user])
 		}
-		last = told[user]
+		last = tickets[user]
 	}
 	r.Balanced(r.Sale, units)
 
@@ -99,8 +99,8 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 	r.Balanced(r.Sale, units)
 	slots := r.Slots(r.Sale)
 	for _, user := range queue[:units] {
-		if _, holds := slots[user]; !holds {
-			t.Errorf("%s was first in the list and holds no order", user)
+		if _, ordered := slots[user]; !ordered {
+			t.Errorf("%s was first in the list and has no order", user)
 		}
 	}
 }
@@ -131,8 +131,8 @@ func endOrder(r *pipelinetest.Rig, orderID string) {
 	}
 }
 
-// TestJoinsAndLeavesAtEachPointOfDeath: whichever of the two stores has it and the other has not, repeating the request, or
-// a rebuild, ends in what was told or will be.
+// TestJoinsAndLeavesAtEachPointOfDeath: whichever of the two stores has it and the other has not, repeating the
+// request, or a rebuild, ends in what was answered or will be.
 func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -141,7 +141,7 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	r.Persist(r.Events(r.Sale)...)
 	w := r.Waitlist()
 
-	// Redis has it, Postgres has not: the buyer was not told. Asking again gives the same stay.
+	// Redis has it, Postgres has not: the buyer got no answer. Asking again gives the same entry.
 	r.Joins(w, "ann", 1)
 	r.Exec(1, `delete from waitlist where user_id = 'ann'`)
 	if d := r.Joins(w, "ann", 1); d.Entry.Ticket != 1 {
@@ -151,10 +151,11 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	r.Flush()
 	r.Ensure()
 	if got := r.Queue(); len(got) != 0 {
-		t.Errorf("who was not told waits: %v", got)
+		t.Errorf("a buyer who got no answer waits: %v", got)
 	}
 
-	// A leave of which Postgres knows nothing: the buyer was not told, and waits again after a loss; asking again ends it.
+	// A leave of which Postgres knows nothing: the buyer got no answer, and waits again after a loss; asking again ends
+	// it.
 	r.Joins(w, "bob", 1)
 	r.Joins(w, "cy", 1)
 	mine, err := w.Mine(r.Ctx(), r.Sale, "bob")
@@ -174,10 +175,10 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	r.Flush()
 	r.Ensure()
 	if got := r.Queue(); !slices.Equal(got, []string{"cy"}) {
-		t.Errorf("who waits: got %v, want cy", got)
+		t.Errorf("the waitlist: got %v, want cy", got)
 	}
 
-	// A Redis that is older than the leave, under the same process: the ticket tells.
+	// A Redis that is older than the leave, under the same process: the ticket shows it.
 	list, waiting := r.Keys.Waitlist(p, r.Sale.ID), r.Keys.Waiting(p, r.Sale.ID)
 	var saved []string
 	for _, key := range []string{r.Keys.Sale(p, r.Sale.ID), list, waiting} {
@@ -196,7 +197,7 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.Queue(); len(got) != 0 {
-		t.Errorf("who has left waits again: %v", got)
+		t.Errorf("a buyer who has left waits again: %v", got)
 	}
 	if got := r.Rebuilds(); got[len(got)-1].Reason != "waitlist" {
 		t.Errorf("rebuilds: %+v", got)
@@ -204,23 +205,23 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	r.Balanced(r.Sale, 1)
 }
 
-// TestDoubleJoining: one buyer, many requests at once through several apis, one place.
+// TestDoubleJoining: one buyer, many requests at once through several apis, one entry.
 func TestDoubleJoining(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1, Waitlist: 3}})
 	r.Admit("first", 1)
 	apis := []*waitlist.Service{r.Waitlist(), r.Waitlist(), r.Waitlist()}
-	stays := make([]pipeline.WaitlistEntry, 30)
-	pipelinetest.Together(len(stays), func(i int) {
+	entries := make([]pipeline.WaitlistEntry, 30)
+	pipelinetest.Together(len(entries), func(i int) {
 		d, err := apis[i%3].Join(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: "ann", Quantity: 1})
 		if err != nil || d.Result != waitlist.Joined || d.Position != 1 {
 			t.Errorf("join: %+v, %v", d, err)
 		}
-		stays[i] = d.Entry
+		entries[i] = d.Entry
 	})
-	for _, s := range stays {
-		if s != stays[0] {
-			t.Errorf("got %+v and %+v", s, stays[0])
+	for _, entry := range entries {
+		if entry != entries[0] {
+			t.Errorf("got %+v and %+v", entry, entries[0])
 		}
 	}
 	r.Exec(1, `update waitlist set number = number`) // one row
@@ -243,7 +244,7 @@ func TestDoubleJoining(t *testing.T) {
 	}
 }
 
-// TestTheAuditSeesABrokenWaitlist: somebody who waits and holds an order, and a list that is not what is counted.
+// TestTheAuditSeesABrokenWaitlist: a buyer who waits and has an order, and a list that is not what is counted.
 func TestTheAuditSeesABrokenWaitlist(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 2, Waitlist: 5}})
@@ -260,14 +261,14 @@ func TestTheAuditSeesABrokenWaitlist(t *testing.T) {
 		}
 	}
 	r.Redis.HDel(r.Ctx(), r.Keys.Waiting(p, r.Sale.ID), "ann")
-	finds("1 people wait, the sale counts 1 and Redis holds 0 entries")
+	finds("1 people wait, the sale counts 1 and Redis ordered 0 entries")
 	r.Redis.HSet(r.Ctx(), r.Keys.Waiting(p, r.Sale.ID), "ann", entry, "first", entry)
 	r.Redis.ZAdd(r.Ctx(), r.Keys.Waitlist(p, r.Sale.ID), redis.Z{Score: float64(ann.Entry.Ticket + 1), Member: "first"})
 	r.Redis.HSet(r.Ctx(), r.Keys.Sale(p, r.Sale.ID), "waiting", 2)
 	finds("1 buyers wait and hold an order")
 }
 
-// lossyStore loses Redis between what it decided and what is noted, once.
+// lossyStore makes Redis lose its data between its decision and the record of it, once.
 type lossyStore struct {
 	waitlist.Store
 	lose func()
@@ -280,18 +281,18 @@ func (s *lossyStore) once() {
 	}
 }
 
-func (s *lossyStore) RecordJoin(ctx context.Context, g pipeline.Generation, stay pipeline.WaitlistEntry) error {
+func (s *lossyStore) RecordJoin(ctx context.Context, g pipeline.Generation, entry pipeline.WaitlistEntry) error {
 	s.once()
-	return s.Store.RecordJoin(context.WithoutCancel(ctx), g, stay)
+	return s.Store.RecordJoin(context.WithoutCancel(ctx), g, entry)
 }
 
-func (s *lossyStore) RecordLeave(ctx context.Context, g pipeline.Generation, stay pipeline.WaitlistEntry, ticket int64) (bool, error) {
+func (s *lossyStore) RecordLeave(ctx context.Context, g pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64) (bool, error) {
 	s.once()
-	return s.Store.RecordLeave(context.WithoutCancel(ctx), g, stay, ticket)
+	return s.Store.RecordLeave(context.WithoutCancel(ctx), g, entry, ticket)
 }
 
-// TestALossBetweenDecisionAndNote: Redis lets somebody join, or leave, and loses it, and is rebuilt, before Postgres has
-// it. Nobody is told what does not stand.
+// TestALossBetweenDecisionAndNote: Redis lets somebody join, or leave, and loses it, and is rebuilt, before Postgres
+// has it. Nobody gets an answer that does not stand.
 func TestALossBetweenDecisionAndNote(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -310,13 +311,13 @@ func TestALossBetweenDecisionAndNote(t *testing.T) {
 		return w.Join(ctx, r.Sale, pipeline.OrderRequest{UserID: "ann", Quantity: 1})
 	})
 	if got := r.Queue(); !slices.Equal(got, []string{"bob", "ann"}) {
-		t.Errorf("who waits: got %v", got)
+		t.Errorf("the waitlist: got %v", got)
 	}
 	store.lose = lose
 	for store.lose != nil || slices.Contains(r.Queue(), "bob") {
 		_, err := w.Leave(r.Ctx(), r.Sale, "bob")
 		if err == nil && slices.Contains(r.Queue(), "bob") {
-			t.Fatal("bob was told that he has left, and waits")
+			t.Fatal("bob got the answer that he has left, and waits")
 		}
 		if err != nil && pipeline.KindOf(err) != pipeline.KindUnavailable && pipeline.KindOf(err) != pipeline.KindNotLoaded {
 			t.Fatal(err)
@@ -325,6 +326,6 @@ func TestALossBetweenDecisionAndNote(t *testing.T) {
 	r.Flush()
 	r.Ensure()
 	if got := r.Queue(); !slices.Equal(got, []string{"ann"}) {
-		t.Errorf("who waits at the end: got %v", got)
+		t.Errorf("the waitlist at the end: got %v", got)
 	}
 }

@@ -54,7 +54,7 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 	r.Subscribed(1)
 	watches := []*notification.Watch{r.Watch(hub, late.OrderID), r.Watch(hub, paid[0].OrderID)}
 	for _, w := range watches {
-		r.Told(w, 1)
+		r.AwaitVersion(w, 1)
 	}
 
 	news, store := r.Notifier(), &interrupted{Store: r.Store}
@@ -77,7 +77,7 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 	run(lifecycle.NewReleaser(r.Redis, r.Keys, store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
 	counts("given back", r.Count("sluice_stock_released_total"), 1)
 	for _, w := range watches {
-		r.Told(w, 2)
+		r.AwaitVersion(w, 2)
 	}
 	testkit.Eventually(t, pipelinetest.SettleLimit, "the other payment to be decided", func() bool {
 		run(r.PaymentsWith(store).Job())
