@@ -39,7 +39,7 @@ type Filter struct {
 	Limit  int    // at most so many; 0 or more than MaxLetters means MaxLetters
 }
 
-// MaxLetters bounds a page of dead letters: each may hold some 12 KB of text besides its payload.
+// MaxLetters bounds a page of dead letters: each may have some 12 KB of text besides its payload.
 const MaxLetters = 500
 
 // Why events become dead letters: these, and the outcomes of PersistOrders that are not an order that stands. The set

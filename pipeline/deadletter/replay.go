@@ -36,7 +36,11 @@ type ReplayStore interface {
 	lifecycle.OrderSource
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	Generation(ctx context.Context) (pipeline.Generation, error)
-	PersistOrders(ctx context.Context, generation pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error)
+	PersistOrders(
+		ctx context.Context,
+		generation pipeline.Generation,
+		events []pipeline.Event,
+	) ([]pipeline.PersistOutcome, error)
 }
 
 // Replayer resolves dead letters, as an operator asks for it: it makes an order of one, or notes that none shall be
@@ -51,8 +55,21 @@ type Replayer struct {
 }
 
 // NewReplayer returns a Replayer over both stores.
-func NewReplayer(rdb redis.UniversalClient, keys pipeline.Keys, store ReplayStore, releaser *lifecycle.Releaser, log *slog.Logger) *Replayer {
-	return &Replayer{rdb: rdb, keys: keys, store: store, releaser: releaser, numbers: ordernumber.NewGenerator(rdb, keys), log: log}
+func NewReplayer(
+	rdb redis.UniversalClient,
+	keys pipeline.Keys,
+	store ReplayStore,
+	releaser *lifecycle.Releaser,
+	log *slog.Logger,
+) *Replayer {
+	return &Replayer{
+		rdb:      rdb,
+		keys:     keys,
+		store:    store,
+		releaser: releaser,
+		numbers:  ordernumber.NewGenerator(rdb, keys),
+		log:      log,
+	}
 }
 
 // Replay makes an order of a dead letter, with the repaired fields in the place of the stored ones, and returns the
@@ -82,7 +99,12 @@ func (r *Replayer) Replay(ctx context.Context, id int64, actor string, repairs m
 	}
 	sale, err := r.store.Sale(ctx, as.SaleID)
 	if pipeline.KindOf(err) == pipeline.KindNotFound {
-		return letter, pipeline.Errorf(pipeline.KindInvalid, "dead letter %d: field s: there is no sale %s; give the field another value", id, as.SaleID)
+		return letter, pipeline.Errorf(
+			pipeline.KindInvalid,
+			"dead letter %d: field s: there is no sale %s; give the field another value",
+			id,
+			as.SaleID,
+		)
 	}
 	if err != nil {
 		return letter, err
@@ -155,10 +177,18 @@ func (r *Replayer) giveBack(ctx context.Context, letter *Letter) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
-		return pipeline.Wrap(pipeline.KindNotLoaded, err, fmt.Sprintf("Redis does not hold sale %s, so that what order %s held can't be given back yet",
-			letter.SaleID, letter.OrderID))
+		return pipeline.Wrap(
+			pipeline.KindNotLoaded,
+			err,
+			fmt.Sprintf("Redis does not hold sale %s, so that what order %s held can't be given back yet",
+				letter.SaleID, letter.OrderID),
+		)
 	default:
-		return pipeline.Wrap(pipeline.KindUnavailable, err, fmt.Sprintf("what order %s held could not be given back, so that its buyer's place is still taken; repeat it",
-			letter.OrderID))
+		return pipeline.Wrap(
+			pipeline.KindUnavailable,
+			err,
+			fmt.Sprintf("what order %s held could not be given back, so that its buyer's place is still taken; repeat it",
+				letter.OrderID),
+		)
 	}
 }

@@ -41,7 +41,13 @@ func (r *Replayer) order(ctx context.Context, letter *Letter, sale *pipeline.Sal
 func (r *Replayer) slot(ctx context.Context, sale *pipeline.Sale, userID string) (lua.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	slot, err := redisstore.ReadSlot(ctx, r.rdb, r.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}, userID)
+	slot, err := redisstore.ReadSlot(
+		ctx,
+		r.rdb,
+		r.keys,
+		pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)},
+		userID,
+	)
 	if pipeline.KindOf(err) == pipeline.KindNotFound {
 		return lua.Slot{}, nil
 	}
@@ -63,10 +69,22 @@ func ownSlot(l *Letter, slot lua.Slot, p pipeline.Partition) bool {
 
 // ownOrder persists the letter's own order, which the slot describes in full. It is what a worker would have done with
 // the entry, and like that it changes nothing the second time.
-func (r *Replayer) ownOrder(ctx context.Context, generation pipeline.Generation, letter *Letter, sale *pipeline.Sale, as ReplayAs, slot lua.Slot) (string, error) {
+func (r *Replayer) ownOrder(
+	ctx context.Context,
+	generation pipeline.Generation,
+	letter *Letter,
+	sale *pipeline.Sale,
+	as ReplayAs,
+	slot lua.Slot,
+) (string, error) {
 	if slot.Quantity != as.Quantity {
-		return "", pipeline.Errorf(pipeline.KindInvalid, "dead letter %d: field q: order %s was accepted for %d units, and holds them; set it to that",
-			letter.ID, slot.OrderID, slot.Quantity)
+		return "", pipeline.Errorf(
+			pipeline.KindInvalid,
+			"dead letter %d: field q: order %s was accepted for %d units, and holds them; set it to that",
+			letter.ID,
+			slot.OrderID,
+			slot.Quantity,
+		)
 	}
 	if _, err := r.begin(ctx, letter, slot.OrderID, as); err != nil {
 		return "", err
@@ -80,7 +98,12 @@ func (r *Replayer) ownOrder(ctx context.Context, generation pipeline.Generation,
 	return slot.OrderID, err
 }
 
-func (r *Replayer) persist(ctx context.Context, generation pipeline.Generation, letter *Letter, event pipeline.Event) error {
+func (r *Replayer) persist(
+	ctx context.Context,
+	generation pipeline.Generation,
+	letter *Letter,
+	event pipeline.Event,
+) error {
 	outcomes, err := r.store.PersistOrders(ctx, generation, []pipeline.Event{event})
 	switch {
 	case errors.Is(err, pipeline.ErrStaleGeneration):
@@ -119,7 +142,11 @@ func (r *Replayer) newOrder(ctx context.Context, letter *Letter, sale *pipeline.
 func (r *Replayer) checkBuyer(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs) error {
 	switch latest, err := r.store.LatestOrder(ctx, sale.ID, as.UserID); {
 	case err == nil && latest.Status.Live() && latest.ID != letter.ReplayID:
-		return r.whyNot(ctx, letter.ID, cantBeTaken(letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, latest.ID, sale.ID)))
+		return r.whyNot(
+			ctx,
+			letter.ID,
+			cantBeTaken(letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, latest.ID, sale.ID)),
+		)
 	case pipeline.KindOf(err) == pipeline.KindNotFound:
 		return nil
 	default:
@@ -136,8 +163,14 @@ func (r *Replayer) begin(ctx context.Context, letter *Letter, orderID string, as
 	case err != nil:
 		return "", err
 	case noted != as:
-		return "", pipeline.Errorf(pipeline.KindConflict, "a replay of dead letter %d for %d units by buyer %s in sale %s was begun, and its outcome is not known; repeat that first",
-			letter.ID, noted.Quantity, noted.UserID, noted.SaleID)
+		return "", pipeline.Errorf(
+			pipeline.KindConflict,
+			"a replay of dead letter %d for %d units by buyer %s in sale %s was begun, and its outcome is not known; repeat that first",
+			letter.ID,
+			noted.Quantity,
+			noted.UserID,
+			noted.SaleID,
+		)
 	}
 	return stored, nil
 }
@@ -160,7 +193,11 @@ func (r *Replayer) call(ctx context.Context, sale *pipeline.Sale, request lua.Ad
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	unknown := func(err error) (lua.AdmitOutcome, error) {
-		return lua.AdmitOutcome{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer as it should, and the order may stand; repeat the replay")
+		return lua.AdmitOutcome{}, pipeline.Wrap(
+			pipeline.KindUnavailable,
+			err,
+			"Redis did not answer as it should, and the order may stand; repeat the replay",
+		)
 	}
 	numbers := make([]int64, 1)
 	if err := r.numbers.Take(ctx, numbers); err != nil {
@@ -168,7 +205,14 @@ func (r *Replayer) call(ctx context.Context, sale *pipeline.Sale, request lua.Ad
 	}
 	request.Number = numbers[0]
 	p := sale.PartitionOf(request.UserID)
-	reply, err := lua.Admit(ctx, r.rdb, r.keys.ForSale(p, sale.ID), sale.ID, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request})
+	reply, err := lua.Admit(
+		ctx,
+		r.rdb,
+		r.keys.ForSale(p, sale.ID),
+		sale.ID,
+		pipeline.DefaultStreamMaxLag,
+		[]lua.AdmitRequest{request},
+	)
 	if err != nil {
 		return unknown(err)
 	}

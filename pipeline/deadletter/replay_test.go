@@ -184,7 +184,8 @@ func TestReplayOfAWreckedEntry(t *testing.T) {
 				t.Errorf("got order %s, want the accepted one, %s", order, receipt.OrderID)
 			}
 			order, err := r.Store.Order(r.Ctx(), r.Sale.ID, receipt.OrderID)
-			if err != nil || order.Number != receipt.Number || !order.AcceptedAt.Equal(receipt.AcceptedAt) || !order.Status.Live() {
+			if err != nil || order.Number != receipt.Number || !order.AcceptedAt.Equal(receipt.AcceptedAt) ||
+				!order.Status.Live() {
 				t.Errorf("got %+v, %v, want the order of receipt %+v", order, err, receipt)
 			}
 			r.Balanced(r.Sale, 2)
@@ -347,7 +348,12 @@ func (m *mortal) OrderReleases(ctx context.Context, saleID, orderID string) ([]p
 	return step(m, "releases", func() ([]pipeline.Release, error) { return m.Store.OrderReleases(ctx, saleID, orderID) })
 }
 
-func (m *mortal) BeginReplay(ctx context.Context, id int64, orderID string, as deadletter.ReplayAs) (string, deadletter.ReplayAs, error) {
+func (m *mortal) BeginReplay(
+	ctx context.Context,
+	id int64,
+	orderID string,
+	as deadletter.ReplayAs,
+) (string, deadletter.ReplayAs, error) {
 	type stored struct {
 		id string
 		as deadletter.ReplayAs
@@ -400,7 +406,8 @@ func TestReplayThatDiesIsOneOrder(t *testing.T) {
 					t.Errorf("%d orders, want 1", got)
 				}
 				letter := letter(r, id)
-				if _, err := r.Store.Order(r.Ctx(), r.Sale.ID, letter.ReplayID); err != nil || letter.Resolution != deadletter.Replayed {
+				if _, err := r.Store.Order(r.Ctx(), r.Sale.ID, letter.ReplayID); err != nil ||
+					letter.Resolution != deadletter.Replayed {
 					t.Errorf("got letter %+v, %v, want it replayed as the order", letter, err)
 				}
 				if got := logged(r); strings.Count(got, "replay") != 1 {
@@ -420,12 +427,13 @@ func died(r *pipelinetest.Rig, id int64, at string) {
 	r.Helper()
 	rdb, store := r.Redis, &mortal{Store: r.Store, step: at}
 	if at == "lost admit" {
-		if d, err := r.Try(pipeline.OrderRequest{UserID: "eve", Quantity: 11}); err != nil || d.Result != admission.OverLimit {
+		if d, err := r.Try(pipeline.OrderRequest{UserID: "eve", Quantity: 11}); err != nil ||
+			d.Result != admission.OverLimit {
 			r.Fatalf("got %s, %v, want a refusal and the script loaded", d.Result, err)
 		}
 		proxy := pipelinetest.Through(r.T, pipelinetest.RedisURL(r))
 		rdb = testkit.Client(r.T, proxy.URL())
-		proxy.DropReplyTo("\r\nnew\r\n", 1) // only the reply to admit has it
+		proxy.DropReplyTo("\r\nnew\r\n", 1) // bytes that only the reply to admit has
 		defer func() {
 			if proxy.Lost() != 1 || len(r.Slots(r.Sale)) != 1 {
 				r.Errorf("%d replies were lost and %d slots taken, want 1 and 1", proxy.Lost(), len(r.Slots(r.Sale)))

@@ -24,7 +24,13 @@ import (
 // other is a rig of another installation: the same Redis and keys, another migrated database.
 func other(r *pipelinetest.Rig) *pipelinetest.Rig {
 	r.Helper()
-	o := &pipelinetest.Rig{T: r.T, Options: r.Options, Registry: prometheus.NewRegistry(), Logger: r.Logger, Bound: r.Bound}
+	o := &pipelinetest.Rig{
+		T:        r.T,
+		Options:  r.Options,
+		Registry: prometheus.NewRegistry(),
+		Logger:   r.Logger,
+		Bound:    r.Bound,
+	}
 	o.Options.DatabaseURL = testkit.Database(r.T)
 	o.Connect()
 	o.Redis, o.Keys = r.Redis, r.Keys
@@ -53,7 +59,12 @@ func TestAForeignWorkerLeavesOrdersAlone(t *testing.T) {
 	theirs := other(r)
 	r.AdmitMany("buyer", 20)
 	foreign := theirs.StartWorker(theirs.Store, worker.Options{ClaimMinIdle: 11 * time.Second})
-	testkit.Eventually(t, pipelinetest.SettleLimit, "the foreign worker is given events", func() bool { return theirs.Count("sluice_worker_errors_total") > 0 })
+	testkit.Eventually(
+		t,
+		pipelinetest.SettleLimit,
+		"the foreign worker is given events",
+		func() bool { return theirs.Count("sluice_worker_errors_total") > 0 },
+	)
 	foreign.Stop()
 	if got := len(r.Events(r.Sale)); got != 20 {
 		t.Errorf("%d of 20 events are in the stream", got)
@@ -73,7 +84,14 @@ func TestAForeignVerifierVerifiesNothing(t *testing.T) {
 	r := pipelinetest.New(t, pipelinetest.Options{})
 	theirs := other(r)
 	ensure := func() error {
-		return recovery.EnsureVerified(theirs.Ctx(), theirs.Redis, theirs.Keys, theirs.Store, theirs.Options.Partitions, theirs.Logger)
+		return recovery.EnsureVerified(
+			theirs.Ctx(),
+			theirs.Redis,
+			theirs.Keys,
+			theirs.Store,
+			theirs.Options.Partitions,
+			theirs.Logger,
+		)
 	}
 	if err := ensure(); !installation.IsForeign(err) || !strings.Contains(err.Error(), installationID(r)) {
 		t.Errorf("a trusted Redis: got %v, want it refused, with its owner", err)
@@ -169,7 +187,12 @@ func TestAGuardedProcessKeepsAway(t *testing.T) {
 		}
 	}
 	own("another")
-	testkit.Eventually(t, pipelinetest.SettleLimit, "open connections are refused", func() bool { return installation.IsForeign(open.Ping(r.Ctx()).Err()) })
+	testkit.Eventually(
+		t,
+		pipelinetest.SettleLimit,
+		"open connections are refused",
+		func() bool { return installation.IsForeign(open.Ping(r.Ctx()).Err()) },
+	)
 	if err := try("bob"); pipeline.KindOf(err) != pipeline.KindUnavailable {
 		t.Errorf("an order: got %v, want it unavailable", err)
 	}

@@ -20,7 +20,10 @@ const (
 // CancelStore cancels what may be cancelled, each order once.
 type CancelStore interface {
 	CancelOrder(ctx context.Context, saleID, orderID, userID string) (order pipeline.Order, changed bool, err error)
-	CancelOrderAs(ctx context.Context, saleID, orderID, actor, reason string) (order pipeline.Order, changed bool, err error)
+	CancelOrderAs(
+		ctx context.Context,
+		saleID, orderID, actor, reason string,
+	) (order pipeline.Order, changed bool, err error)
 }
 
 // Canceller ends orders that their buyers no longer want.
@@ -54,7 +57,10 @@ func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, ord
 			return pipeline.Order{}, err
 		}
 		if time.Now().After(until) {
-			return order, pipeline.Errorf(pipeline.KindOverloaded, "the order is still queued and can be cancelled once it is stored")
+			return order, pipeline.Errorf(
+				pipeline.KindOverloaded,
+				"the order is still queued and can be cancelled once it is stored",
+			)
 		}
 		retry.Sleep(ctx, cancelPollEvery)
 		if ctx.Err() != nil {
@@ -78,7 +84,12 @@ func (c *Canceller) CancelAs(ctx context.Context, saleID, orderID, actor, reason
 }
 
 // cancelled publishes and counts what a cancellation changed.
-func (c *Canceller) cancelled(ctx context.Context, order pipeline.Order, changed bool, err error) (pipeline.Order, error) {
+func (c *Canceller) cancelled(
+	ctx context.Context,
+	order pipeline.Order,
+	changed bool,
+	err error,
+) (pipeline.Order, error) {
 	switch {
 	case err != nil:
 		return pipeline.Order{}, err

@@ -41,7 +41,12 @@ func TestUnpaidUnitsGoToOthers(t *testing.T) {
 			t.Fatalf("audit: %+v, %v", report, err)
 		}
 	}
-	testkit.Eventually(t, pipelinetest.SettleLimit, "everything has expired", func() bool { return r.Stock(r.Sale) == units })
+	testkit.Eventually(
+		t,
+		pipelinetest.SettleLimit,
+		"everything has expired",
+		func() bool { return r.Stock(r.Sale) == units },
+	)
 	r.Settled()
 	r.Balanced(r.Sale, 0)
 	// What is committed, or given back, is counted a moment later.
@@ -63,8 +68,17 @@ func TestCancelRaces(t *testing.T) {
 	const buyers = 20
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour}})
 	notifier := r.Notifier()
-	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, notifier, r.Metrics.Lifecycle)
-	r.StartWorker(r.Store, worker.Options{}, lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
+	canceller := lifecycle.NewCanceller(
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
+		r.Store,
+		notifier,
+		r.Metrics.Lifecycle,
+	)
+	r.StartWorker(
+		r.Store,
+		worker.Options{},
+		lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job(),
+	)
 	receipts := r.AdmitMany("buyer", buyers)
 	pipelinetest.Together(3*buyers, func(i int) {
 		buyer := i % buyers

@@ -49,7 +49,12 @@ func (l *Lookup) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (
 
 // find reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the
 // row is there, so whatever is missing in both, in this order, does not exist.
-func (l *Lookup) find(ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error)) (pipeline.Order, error) {
+func (l *Lookup) find(
+	ctx context.Context,
+	sale *pipeline.Sale,
+	userID, orderID string,
+	row func(context.Context) (pipeline.Order, error),
+) (pipeline.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	queued, slotErr := l.slot(ctx, sale, userID)

@@ -25,7 +25,11 @@ type lookupRig struct {
 func newLookupRig(t *testing.T, sale pipeline.Sale) *lookupRig {
 	t.Helper()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: sale})
-	l := &lookupRig{Rig: r, redis: pipelinetest.Through(t, pipelinetest.RedisURL(r)), postgres: pipelinetest.Through(t, pipelinetest.WithoutTLS(t, r.Options.DatabaseURL))}
+	l := &lookupRig{
+		Rig:      r,
+		redis:    pipelinetest.Through(t, pipelinetest.RedisURL(r)),
+		postgres: pipelinetest.Through(t, pipelinetest.WithoutTLS(t, r.Options.DatabaseURL)),
+	}
 	l.lookup = lifecycle.NewLookup(testkit.Client(t, l.redis.URL()), r.Keys, r.OpenStore(l.postgres.URL()))
 	return l
 }
@@ -131,7 +135,9 @@ func TestSomebodyElsesOrderIsNotFound(t *testing.T) {
 		}
 	}
 	other := r.CreateSale(pipeline.Sale{ID: "other"})
-	if _, err := answered(func() (pipeline.Order, error) { return r.lookup.Order(r.Ctx(), other, "ann", anns.OrderID) }); pipeline.KindOf(err) != pipeline.KindNotFound {
+	if _, err := answered(func() (pipeline.Order, error) { return r.lookup.Order(r.Ctx(), other, "ann", anns.OrderID) }); pipeline.KindOf(
+		err,
+	) != pipeline.KindNotFound {
 		t.Errorf("in another sale: got %v", err)
 	}
 }
@@ -169,7 +175,9 @@ func TestLookingUpWhileRedisIsAway(t *testing.T) {
 					t.Errorf("%s: a live order that Postgres has: got %+v, %+v, %v", name, byID, mine, errs)
 				}
 			case 1:
-				got, err := answered(func() (pipeline.Order, error) { return r.lookup.Order(r.Ctx(), r.Sale, "bob", ended.OrderID) })
+				got, err := answered(
+					func() (pipeline.Order, error) { return r.lookup.Order(r.Ctx(), r.Sale, "bob", ended.OrderID) },
+				)
 				if err != nil || got.Status != pipeline.StatusExpired {
 					t.Errorf("%s: an ended order by its id: got %+v, %v", name, got, err)
 				}

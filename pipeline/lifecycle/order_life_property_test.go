@@ -54,7 +54,7 @@ type life struct {
 
 	waitlist *waitlist.Service
 	payments *payments.Service
-	payCount   int // payments sent so far
+	payCount int // payments sent so far
 }
 
 type lifeOrder struct {
@@ -65,7 +65,7 @@ type lifeOrder struct {
 	settled  bool // the stream has it no longer
 	status   pipeline.OrderStatus
 	released bool // Redis has its units back
-	recorded   bool // and Postgres knows
+	recorded bool // and Postgres knows
 }
 
 // lifeEntry is a buyer's entry in the waitlist.
@@ -84,7 +84,14 @@ func newLife(r *pipelinetest.Rig, rt *rapid.T, id string) *life {
 		ID: id, Total: total, MaxQuantity: 3, PaymentWindow: window, Waitlist: lifeWaitlist,
 		Partitions: []pipeline.Partition{0},
 	})
-	l.waitlist = waitlist.NewService(r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist)
+	l.waitlist = waitlist.NewService(
+		r.Redis,
+		r.Keys,
+		r.Store,
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
+		r.HandOvers(),
+		r.Metrics.Waitlist,
+	)
 	l.payments = r.PaymentsWith(r.Store)
 	return l
 }
@@ -166,7 +173,14 @@ func (l *life) joinOne(rt *rapid.T) {
 		l.joined = append(l.joined, decision.Entry.OrderID)
 	}
 	if decision.Position != int64(at+1) || decision.Entry.OrderID != l.line[at].id {
-		rt.Fatalf("%s waits at %d for order %s, want %d and %s", user, decision.Position, decision.Entry.OrderID, at+1, l.line[at].id)
+		rt.Fatalf(
+			"%s waits at %d for order %s, want %d and %s",
+			user,
+			decision.Position,
+			decision.Entry.OrderID,
+			at+1,
+			l.line[at].id,
+		)
 	}
 }
 
@@ -212,7 +226,11 @@ func (l *life) payOne(rt *rapid.T) {
 	for _, o := range l.some(rt, "paid", func(o *lifeOrder) bool { return o.stored }) {
 		l.payCount++
 		payment := payments.Payment{
-			WebhookID: fmt.Sprintf("msg-%s-%d", l.sale.ID, l.payCount), PaymentID: fmt.Sprintf("pay-%s-%d", l.sale.ID, l.payCount),
+			WebhookID: fmt.Sprintf(
+				"msg-%s-%d",
+				l.sale.ID,
+				l.payCount,
+			), PaymentID: fmt.Sprintf("pay-%s-%d", l.sale.ID, l.payCount),
 			SaleID: l.sale.ID, OrderID: o.id, UserID: o.user, Amount: 100, Currency: "EUR", Actor: "provider",
 		}
 		want := payments.RefundDue
@@ -241,7 +259,8 @@ func (l *life) some(rt *rapid.T, what string, holds func(*lifeOrder) bool) []*li
 	if len(of) == 0 {
 		return nil
 	}
-	return rapid.SliceOfNDistinct(rapid.SampledFrom(of), 1, len(of), func(o *lifeOrder) string { return o.id }).Draw(rt, what)
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(of), 1, len(of), func(o *lifeOrder) string { return o.id }).
+		Draw(rt, what)
 }
 
 // persistSome delivers events that are still in the stream, those that Postgres has already among them: a worker that
@@ -402,7 +421,12 @@ func (l *life) compare() {
 			want.Sold += o.quantity
 		}
 	}
-	got := lifeBooks{Stock: l.Rig.Stock(l.sale), Sold: l.Rig.Stored(l.sale.ID).Sold, Slots: map[string]string{}, Rows: map[string]pipeline.OrderStatus{}}
+	got := lifeBooks{
+		Stock: l.Rig.Stock(l.sale),
+		Sold:  l.Rig.Stored(l.sale.ID).Sold,
+		Slots: map[string]string{},
+		Rows:  map[string]pipeline.OrderStatus{},
+	}
 	for user, slot := range l.Rig.Slots(l.sale) {
 		got.Slots[user] = slot.OrderID
 	}
@@ -423,7 +447,9 @@ func (l *life) compare() {
 		}
 		got.Rows[id] = status
 	}
-	if got.Stock != want.Stock || got.Sold != want.Sold || !slices.Equal(got.Line, want.Line) || !maps.Equal(got.Slots, want.Slots) || !maps.Equal(got.Rows, want.Rows) {
+	if got.Stock != want.Stock || got.Sold != want.Sold || !slices.Equal(got.Line, want.Line) ||
+		!maps.Equal(got.Slots, want.Slots) ||
+		!maps.Equal(got.Rows, want.Rows) {
 		l.rt.Fatalf("the books:\ngot  %+v\nwant %+v", got, want)
 	}
 	if !slices.Equal(l.served, l.joined[:len(l.served)]) {

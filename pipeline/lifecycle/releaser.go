@@ -44,7 +44,12 @@ type Releaser struct {
 
 // NewReleaser returns a Releaser over both stores. Without metrics (nil) nothing is exported.
 func NewReleaser(
-	rdb redis.UniversalClient, keys pipeline.Keys, store ReleaseStore, handOvers *notification.HandOverNotifier, m *Metrics, log *slog.Logger,
+	rdb redis.UniversalClient,
+	keys pipeline.Keys,
+	store ReleaseStore,
+	handOvers *notification.HandOverNotifier,
+	m *Metrics,
+	log *slog.Logger,
 ) *Releaser {
 	if m == nil {
 		m = NewMetrics(nil)
@@ -79,7 +84,10 @@ func (r *Releaser) Apply(ctx context.Context) error {
 }
 
 // ApplyReleases gives back some releases. It returns the last group that failed, besides the errors of all.
-func (r *Releaser) ApplyReleases(ctx context.Context, due []pipeline.Release) (failed pipeline.SalePartition, err error) {
+func (r *Releaser) ApplyReleases(
+	ctx context.Context,
+	due []pipeline.Release,
+) (failed pipeline.SalePartition, err error) {
 	groups := map[pipeline.SalePartition][]pipeline.Release{}
 	for _, one := range due {
 		g := pipeline.SalePartition{SaleID: one.SaleID, Partition: one.Partition}
@@ -88,7 +96,8 @@ func (r *Releaser) ApplyReleases(ctx context.Context, due []pipeline.Release) (f
 	var errs []error
 	for _, g := range slices.SortedFunc(maps.Keys(groups), pipeline.SalePartition.Compare) {
 		if ctx.Err() != nil {
-			return failed, errors.Join(append(errs, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "not all releases were applied in time"))...)
+			return failed, errors.Join(
+				append(errs, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "not all releases were applied in time"))...)
 		}
 		if err := r.applyGroup(ctx, g, groups[g]); err != nil {
 			failed, errs = g, append(errs, err)
@@ -104,7 +113,14 @@ func (r *Releaser) applyGroup(ctx context.Context, g pipeline.SalePartition, rel
 	for i, one := range releases {
 		items[i] = lua.ReleaseItem{UserID: one.UserID, OrderID: one.OrderID}
 	}
-	given, handed, err := lua.Release(ctx, r.rdb, r.keys.ForSale(g.Partition, g.SaleID), g.SaleID, pipeline.HandOverMaxLag, items)
+	given, handed, err := lua.Release(
+		ctx,
+		r.rdb,
+		r.keys.ForSale(g.Partition, g.SaleID),
+		g.SaleID,
+		pipeline.HandOverMaxLag,
+		items,
+	)
 	if errors.Is(err, lua.ErrUntrusted) || errors.Is(err, lua.ErrNotLoaded) {
 		return pipeline.Wrap(pipeline.KindNotLoaded, err, "stock of sale "+g.SaleID+" can't be given back yet")
 	}

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	hubLimit    = 50_000          // watches at once in a process: some 50 MB beside their connections
-	hubPerOrder = 16              // of them for one order: its buyer's tabs and devices
-	hubBatch    = 500             // orders per query: some milliseconds, so that a fresh change need not wait long
-	hubSweepShare    = hubBatch / 5    // of them kept for the sweep when more changed than fits
-	hubSweep    = 3 * time.Second // how late a change is delivered at most whose message was lost, with both stores well
-	hubTimeout  = 2 * time.Second // one query
+	hubLimit      = 50_000          // watches at once in a process: some 50 MB beside their connections
+	hubPerOrder   = 16              // of them for one order: its buyer's tabs and devices
+	hubBatch      = 500             // orders per query: some milliseconds, so that a fresh change need not wait long
+	hubSweepShare = hubBatch / 5    // of them kept for the sweep when more changed than fits
+	hubSweep      = 3 * time.Second // how late a change is delivered at most whose message was lost, with both stores well
+	hubTimeout    = 2 * time.Second // one query
 )
 
 // HubSource is where changed orders are read.

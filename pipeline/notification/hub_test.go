@@ -36,7 +36,16 @@ func TestHubDeliversChanges(t *testing.T) {
 	stored := r.Admit("stored", 1)
 	r.Persist(r.Events(r.Sale)...)
 	receipts := r.AdmitMany("buyer", 3)
-	first, again, other := r.Watch(hub, receipts[0].OrderID), r.Watch(hub, receipts[0].OrderID), r.Watch(hub, receipts[1].OrderID)
+	first, again, other := r.Watch(
+		hub,
+		receipts[0].OrderID,
+	), r.Watch(
+		hub,
+		receipts[0].OrderID,
+	), r.Watch(
+		hub,
+		receipts[1].OrderID,
+	)
 	stranger := r.Watch(hub, uuid.NewString())
 	// Each order is looked up once when a watch begins. These looks are over: what is delivered from here on is delivered
 	// by messages.
@@ -50,7 +59,12 @@ func TestHubDeliversChanges(t *testing.T) {
 	again.Close()
 	again.Close()
 	notifier := r.Notifier()
-	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, notifier, r.Metrics.Lifecycle)
+	canceller := lifecycle.NewCanceller(
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
+		r.Store,
+		notifier,
+		r.Metrics.Lifecycle,
+	)
 	cancelled, err := canceller.Cancel(r.Ctx(), r.Sale, "buyer-0", receipts[0].OrderID)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +158,8 @@ func TestHubWithoutPostgres(t *testing.T) {
 	r.Persist(r.Events(r.Sale)...)
 	w := r.Watch(hub, receipt.OrderID)
 	r.AwaitVersion(w, 1)
-	if tag, err := r.SQL.Exec(r.Ctx(), `update orders set status = 'cancelled', closed_at = now()`); err != nil || tag.RowsAffected() != 1 {
+	if tag, err := r.SQL.Exec(r.Ctx(), `update orders set status = 'cancelled', closed_at = now()`); err != nil ||
+		tag.RowsAffected() != 1 {
 		t.Fatalf("cancel: %v, %v", tag, err)
 	}
 	if err := postgres.Kill(); err != nil {

@@ -35,7 +35,14 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 		return Refusal(ReasonForeignOrder, "there is no such order of this buyer in this sale")
 	}
 	if due := sale.PriceOf(order.Quantity); due > 0 && p.Amount > 0 && (p.Amount != due || p.Currency != sale.Currency) {
-		return Refusal(ReasonAmountMismatch, "the order costs %d %s, and %d %s were paid", due, sale.Currency, p.Amount, p.Currency)
+		return Refusal(
+			ReasonAmountMismatch,
+			"the order costs %d %s, and %d %s were paid",
+			due,
+			sale.Currency,
+			p.Amount,
+			p.Currency,
+		)
 	}
 	back := func(reason Reason, becomes pipeline.OrderStatus, detail string) Decision {
 		return Decision{Outcome: RefundDue, Reason: reason, Detail: detail, Becomes: becomes}
@@ -44,7 +51,11 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 	case pipeline.StatusAwaitingPayment:
 		return Decision{Outcome: Paid, Becomes: pipeline.StatusPaid}
 	case pipeline.StatusCancelled, pipeline.StatusExpired, pipeline.StatusRejected:
-		return back(ReasonOrderEnded, pipeline.StatusRefundDue, "the order was "+string(order.Status)+" when the money came; it is to be paid back")
+		return back(
+			ReasonOrderEnded,
+			pipeline.StatusRefundDue,
+			"the order was "+string(order.Status)+" when the money came; it is to be paid back",
+		)
 	case pipeline.StatusPaid:
 		return back(ReasonAlreadyPaid, "", "the order is paid by another payment; this one is to be paid back")
 	case pipeline.StatusRefundDue:

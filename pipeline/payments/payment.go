@@ -39,7 +39,11 @@ func (p *Payment) Validate() error {
 	id, err := uuid.Parse(p.OrderID)
 	switch {
 	case !ValidID(p.PaymentID):
-		return pipeline.Errorf(pipeline.KindInvalid, "payment_id: use 1 to %d printable ASCII characters without spaces", MaxIDBytes)
+		return pipeline.Errorf(
+			pipeline.KindInvalid,
+			"payment_id: use 1 to %d printable ASCII characters without spaces",
+			MaxIDBytes,
+		)
 	case !pipeline.ValidSaleID(p.SaleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale_id: sale ids are 1 to 64 characters of a-z, 0-9 and '-'")
 	case err != nil || id.String() != p.OrderID:
@@ -81,7 +85,8 @@ func (p Payment) Readable() Payment {
 	if !pipeline.ValidSaleID(p.SaleID) {
 		p.SaleID = ""
 	}
-	if id, err := uuid.Parse(p.OrderID); err != nil || id.String() != p.OrderID { // Parse takes forms that Postgres does not
+	if id, err := uuid.Parse(p.OrderID); err != nil ||
+		id.String() != p.OrderID { // Parse takes forms that Postgres does not
 		p.OrderID = ""
 	}
 	if pipeline.ValidateUserID(p.UserID) != nil {

@@ -24,7 +24,7 @@ type queuedOrders struct {
 	keys pipeline.Keys
 }
 
-// instants hold that instant for each of a sale's streams, in milliseconds of its server's clock; 0 until it was looked
+// instants are that instant for each of a sale's streams, in milliseconds of its server's clock; 0 until it was looked
 // at.
 type instants map[pipeline.Partition]int64
 

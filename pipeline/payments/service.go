@@ -59,7 +59,10 @@ func NewService(c Config) *Service {
 		c.Metrics = NewMetrics(nil)
 	}
 	return &Service{
-		queued: queuedOrders{c.Redis, c.Keys}, sales: c.Sales, store: c.Store, notifier: c.Notifier, metrics: c.Metrics, log: c.Log,
+		queued: queuedOrders{
+			c.Redis,
+			c.Keys,
+		}, sales: c.Sales, store: c.Store, notifier: c.Notifier, metrics: c.Metrics, log: c.Log,
 	}
 }
 
@@ -153,5 +156,19 @@ func (s *Service) report(ctx context.Context, given *Payment, record *Record) {
 	if p.Outcome == Refused || p.Outcome == RefundDue {
 		level = slog.LevelWarn // somebody's money is concerned
 	}
-	s.log.Log(ctx, level, "payment", "payment", p.ID, "sale", p.SaleID, "order", p.OrderID, "outcome", p.Outcome, "reason", p.Reason)
+	s.log.Log(
+		ctx,
+		level,
+		"payment",
+		"payment",
+		p.ID,
+		"sale",
+		p.SaleID,
+		"order",
+		p.OrderID,
+		"outcome",
+		p.Outcome,
+		"reason",
+		p.Reason,
+	)
 }

@@ -21,7 +21,10 @@ import (
 func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 	t.Parallel()
 	const buyers = 30
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
+	)
 	service := r.Payments()
 	receipts := r.AdmitMany("buyer", buyers)
 	pipelinetest.Together(2*buyers, func(i int) { // each is reported twice
@@ -58,7 +61,10 @@ func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 // one for an order that does not exist is refused, although the stream is never empty.
 func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 5000, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{Sale: pipeline.Sale{Total: 5000, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
+	)
 	service := r.Payments()
 	r.StartWorker(r.Store, worker.Options{}, service.Job())
 	outcomes := map[payments.Outcome]int{}
@@ -69,7 +75,10 @@ func TestPaymentsWhileOrdersFlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		outcomes[got.Outcome]++
-		nobody := admission.Receipt{SaleID: receipts[1].SaleID, OrderID: "0197" + receipts[1].OrderID[4:18] + "-8000-" + fmt.Sprintf("%012d", i)}
+		nobody := admission.Receipt{
+			SaleID:  receipts[1].SaleID,
+			OrderID: "0197" + receipts[1].OrderID[4:18] + "-8000-" + fmt.Sprintf("%012d", i),
+		}
 		got, err = service.Pay(r.Ctx(), pipelinetest.PaymentFor(&nobody, 0))
 		if err != nil || got.Outcome != payments.Refused && got.Outcome != payments.Waiting {
 			t.Fatalf("an order that does not exist: got %+v, %v", got, err)
@@ -87,7 +96,8 @@ func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	testkit.Eventually(t, pipelinetest.SettleLimit, "each payment is decided", func() bool {
 		return count(`select count(*) from payments where outcome = 'waiting'`) == 0
 	})
-	if paid, refused := count(`select count(*) from payments where outcome = 'paid'`), count(`select count(*) from payments where reason = 'unknown-order'`); paid != 20 || refused != 20 {
+	if paid, refused := count(`select count(*) from payments where outcome = 'paid'`), count(`select count(*) from payments where reason = 'unknown-order'`); paid != 20 ||
+		refused != 20 {
 		t.Errorf("%d paid and %d refused, want 20 each", paid, refused)
 	}
 }
@@ -109,7 +119,8 @@ func TestPaymentWaitsWhileRedisIsNotTrusted(t *testing.T) {
 		t.Fatalf("got %s, %v, want it to wait", got.Outcome, err)
 	}
 	pipelinetest.Together(len(others), func(i int) {
-		if got, err := service.Pay(r.Ctx(), pipelinetest.PaymentFor(&others[i], 0)); err != nil || got.Outcome != payments.Waiting {
+		if got, err := service.Pay(r.Ctx(), pipelinetest.PaymentFor(&others[i], 0)); err != nil ||
+			got.Outcome != payments.Waiting {
 			t.Errorf("got %s, %v, want it to wait", got.Outcome, err)
 		}
 	})
@@ -131,7 +142,10 @@ func TestPaymentWaitsWhileRedisIsNotTrusted(t *testing.T) {
 // TestPayAfterALostAnswer: a payment whose answer is lost half-way is sent again, and nothing happens twice.
 func TestPayAfterALostAnswer(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
+	)
 	receipt := r.Admit("ann", 1)
 	r.Persist(r.Events(r.Sale)...)
 	p := pipelinetest.PaymentFor(&receipt, 0)

@@ -20,7 +20,11 @@ type BusySaleRig struct {
 
 func (r *Rig) BusySale(id string) *BusySaleRig {
 	r.Helper()
-	b := &BusySaleRig{r, r.CreateSale(pipeline.Sale{ID: id, Partitions: []pipeline.Partition{2, 0, 3}, PaymentWindow: time.Hour}), map[string]admission.Receipt{}}
+	b := &BusySaleRig{
+		r,
+		r.CreateSale(pipeline.Sale{ID: id, Partitions: []pipeline.Partition{2, 0, 3}, PaymentWindow: time.Hour}),
+		map[string]admission.Receipt{},
+	}
 	r.Sale = b.Sale // for admit, events and release
 	for user, quantity := range map[string]int{"ann": 3, "bob": 2, "dan": 4, "eve": 5, "fay": 6} {
 		b.orders[user] = r.Admit(user, quantity)

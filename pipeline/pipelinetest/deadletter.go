@@ -43,7 +43,13 @@ func (r *Rig) Replay(id int64, set ...string) (deadletter.Letter, error) {
 // Replayer is the operator's tool over the rig's stores, or over another Redis or Postgres.
 func (r *Rig) Replayer(rdb redis.UniversalClient, store deadletter.ReplayStore) *deadletter.Replayer {
 	r.Helper()
-	return deadletter.NewReplayer(rdb, r.Keys, store, lifecycle.NewReleaser(rdb, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger), r.Logger)
+	return deadletter.NewReplayer(
+		rdb,
+		r.Keys,
+		store,
+		lifecycle.NewReleaser(rdb, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger),
+		r.Logger,
+	)
 }
 
 // Repairs makes a map of field=value.

@@ -43,7 +43,14 @@ func (r *Rig) ReleaseKeys(p pipeline.Partition, saleID string) lua.SaleKeys {
 func (r *Rig) Release(user, orderID string) {
 	r.Helper()
 	p := r.Sale.PartitionOf(user)
-	released, _, err := lua.Release(r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000, []lua.ReleaseItem{{UserID: user, OrderID: orderID}})
+	released, _, err := lua.Release(
+		r.Ctx(),
+		r.Redis,
+		r.ReleaseKeys(p, r.Sale.ID),
+		r.Sale.ID,
+		1000,
+		[]lua.ReleaseItem{{UserID: user, OrderID: orderID}},
+	)
 	if err != nil || !released[0] {
 		r.Fatalf("release the order of %s: %v, %v", user, released, err)
 	}
@@ -80,7 +87,14 @@ func (r *Rig) PaymentsWith(store payments.Store) *payments.Service {
 }
 
 func (r *Rig) Waitlist() *waitlist.Service {
-	return waitlist.NewService(r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist)
+	return waitlist.NewService(
+		r.Redis,
+		r.Keys,
+		r.Store,
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
+		r.HandOvers(),
+		r.Metrics.Waitlist,
+	)
 }
 
 // Joins puts a buyer on the waitlist and expects that it is accepted.

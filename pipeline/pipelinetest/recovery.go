@@ -37,7 +37,8 @@ func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 
 // ResubmitRecent submits what the admission gave receipts for lately to Redis again.
 func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
-	return resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).Recent(r.Admission.RecentAccepts)
+	return resubmit.NewResubmitter(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).
+		Recent(r.Admission.RecentAccepts)
 }
 
 func (r *Rig) Burier() *deadletter.Burier {

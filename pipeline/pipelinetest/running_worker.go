@@ -99,6 +99,12 @@ func (r *Rig) Balanced(sale *pipeline.Sale, live int64) {
 		r.Fatalf("audit: %v", err)
 	}
 	if !report.Exact || !report.Clean() || report.Live != live {
-		r.Errorf("audit: got %d live units, exact %t, findings %q; want %d, true, none", report.Live, report.Exact, report.Findings, live)
+		r.Errorf(
+			"audit: got %d live units, exact %t, findings %q; want %d, true, none",
+			report.Live,
+			report.Exact,
+			report.Findings,
+			live,
+		)
 	}
 }

@@ -145,7 +145,10 @@ func (c *Catalogue) forgetOne() {
 // Get returns a sale. Errors: KindNotFound, KindUnavailable.
 func (c *Catalogue) Get(ctx context.Context, id string) (*pipeline.Sale, error) {
 	if !pipeline.ValidSaleID(id) {
-		return nil, pipeline.Errorf(pipeline.KindNotFound, "no sale has this id: ids are 1 to 64 characters of a-z, 0-9 and '-'")
+		return nil, pipeline.Errorf(
+			pipeline.KindNotFound,
+			"no sale has this id: ids are 1 to 64 characters of a-z, 0-9 and '-'",
+		)
 	}
 	c.mu.RLock()
 	sale, unknownUntil := c.sales[id], c.unknown[id]

@@ -106,7 +106,8 @@ func TestTheCatalogueFollowsChanges(t *testing.T) {
 	r.CreateSale(pipeline.Sale{ID: "new"})
 	testkit.Eventually(t, refreshLimit, "the change and the new sale", func() bool {
 		old, err := r.catalogue.Get(r.Ctx(), "old")
-		return err == nil && old.State == paused && old.Total == 105 && old.Version == 2 && len(r.catalogue.List(time.Now(), 10)) == 2
+		return err == nil && old.State == paused && old.Total == 105 && old.Version == 2 &&
+			len(r.catalogue.List(time.Now(), 10)) == 2
 	})
 	t.Logf("known after %s", time.Since(began))
 }
@@ -161,7 +162,12 @@ func TestTheCatalogueAnswersWhilePostgresIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	away := time.Now()
-	testkit.Eventually(t, refreshLimit, "a refresh to fail", func() bool { return time.Since(away) > 1200*time.Millisecond })
+	testkit.Eventually(
+		t,
+		refreshLimit,
+		"a refresh to fail",
+		func() bool { return time.Since(away) > 1200*time.Millisecond },
+	)
 	if sale, err := c.catalogue.Get(r.Ctx(), r.Sale.ID); err != nil || sale.ID != r.Sale.ID {
 		t.Errorf("a known sale: got %v, %v", sale, err)
 	}
@@ -218,7 +224,8 @@ func TestGuessingIDsCostsFewLookUps(t *testing.T) {
 	r.proxy.Thaw()
 	for range 3 * sales.CatalogueLookups {
 		a := <-answers
-		late := pipeline.KindOf(a.err) == pipeline.KindUnavailable && time.Since(frozen) > time.Second // a query has two seconds
+		late := pipeline.KindOf(a.err) == pipeline.KindUnavailable &&
+			time.Since(frozen) > time.Second // a query has two seconds
 		if pipeline.KindOf(a.err) != pipeline.KindNotFound && !late {
 			t.Errorf("%s: got %v, want it not found", a.id, a.err)
 		}

@@ -37,9 +37,17 @@ func wantPublished(r *pipelinetest.Rig, id string, taken map[pipeline.Partition]
 		share := sale.ShareOf(p, sale.Total)
 		hash := r.SaleHash(p, id)
 		want := map[string]string{
-			"stock": strconv.FormatInt(share-taken[p], 10), "total": strconv.FormatInt(share, 10), "version": strconv.FormatInt(sale.Version, 10),
-			"opens_ms": strconv.FormatInt(sale.OpensAt.UnixMilli(), 10), "closes_ms": strconv.FormatInt(sale.ClosesAt.UnixMilli(), 10),
-			"max_quantity": strconv.Itoa(sale.MaxQuantity), "state": string(sale.State), "accepted": hash["accepted"], "released": "0",
+			"stock": strconv.FormatInt(
+				share-taken[p],
+				10,
+			), "total": strconv.FormatInt(share, 10), "version": strconv.FormatInt(sale.Version, 10),
+			"opens_ms": strconv.FormatInt(
+				sale.OpensAt.UnixMilli(),
+				10,
+			), "closes_ms": strconv.FormatInt(sale.ClosesAt.UnixMilli(), 10),
+			"max_quantity": strconv.Itoa(
+				sale.MaxQuantity,
+			), "state": string(sale.State), "accepted": hash["accepted"], "released": "0",
 			"waitlist": strconv.FormatInt(sale.ShareOf(p, sale.Waitlist), 10), "tickets": "0", "waiting": "0",
 		}
 		if !maps.Equal(hash, want) {
@@ -51,13 +59,16 @@ func wantPublished(r *pipelinetest.Rig, id string, taken map[pipeline.Partition]
 func TestACreatedSaleIsInBothStores(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true, Partitions: 16})
-	sale := pipelinetest.UsualSale(pipeline.Sale{ID: "drop-7", State: pipeline.SaleClosed, Version: 9, Sold: 5}) // what a client can't choose
+	sale := pipelinetest.UsualSale(
+		pipeline.Sale{ID: "drop-7", State: pipeline.SaleClosed, Version: 9, Sold: 5},
+	) // what a client can't choose
 	if err := r.Publisher.Create(r.Ctx(), sale); err != nil {
 		t.Fatal(err)
 	}
 	wantPublished(r, "drop-7", nil)
 	stored := r.Stored("drop-7")
-	if stored.State != pipeline.SaleActive || stored.Version != 1 || stored.Sold != 0 || !slices.Equal(stored.Partitions, pipeline.PlaceSale("drop-7", 16)) {
+	if stored.State != pipeline.SaleActive || stored.Version != 1 || stored.Sold != 0 ||
+		!slices.Equal(stored.Partitions, pipeline.PlaceSale("drop-7", 16)) {
 		t.Errorf("got %+v", stored)
 	}
 	before := r.Dump(stored)
@@ -142,10 +153,23 @@ func load(r *pipelinetest.Rig, sale *pipeline.Sale, partitions []pipeline.Partit
 	r.Helper()
 	for _, p := range partitions {
 		fields := saleFields(sale, p)
-		if loaded, err := lua.Load(r.Ctx(), r.Redis, r.Keys.Sale(p, sale.ID), r.Keys.Trusted(p), fields); err != nil || loaded != lua.LoadLoaded {
+		if loaded, err := lua.Load(r.Ctx(), r.Redis, r.Keys.Sale(p, sale.ID), r.Keys.Trusted(p), fields); err != nil ||
+			loaded != lua.LoadLoaded {
 			r.Fatalf("load: %s, %v", loaded, err)
 		}
 	}
+}
+
+// loadedNotRecorded is a rig whose sale is loaded into Redis, on partition 1, without Postgres knowing of it.
+func loadedNotRecorded(t *testing.T) *pipelinetest.Rig {
+	t.Helper()
+	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
+	r.Sale = pipelinetest.UsualSale(pipeline.Sale{Partitions: []pipeline.Partition{1}})
+	if err := r.Store.CreateSale(r.Ctx(), r.Sale); err != nil {
+		t.Fatal(err)
+	}
+	load(r, r.Sale, r.Sale.Partitions)
+	return r
 }
 
 func adjust(r *pipelinetest.Rig, sale *pipeline.Sale, p pipeline.Partition) {
@@ -185,13 +209,8 @@ func change(r *pipelinetest.Rig, id string, change pipeline.SaleChange) *pipelin
 // they took.
 func TestTheJobTakesNothingBackFromBuyers(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
-	sale := pipelinetest.UsualSale(pipeline.Sale{Partitions: []pipeline.Partition{1}})
-	if err := r.Store.CreateSale(r.Ctx(), sale); err != nil {
-		t.Fatal(err)
-	}
-	load(r, sale, sale.Partitions)
-	r.Sale = sale
+	r := loadedNotRecorded(t)
+	sale := r.Sale
 	r.Admit("ann", 3)
 	if err := publishBehind(r); err != nil {
 		t.Fatal(err)
@@ -277,13 +296,8 @@ func TestAStaleCatalogueDoesNotSellASaleAgain(t *testing.T) {
 // Redis lost the sale. The orders prove that it was loaded.
 func TestASaleWithOrdersIsNotLoadedAgain(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
-	sale := pipelinetest.UsualSale(pipeline.Sale{Partitions: []pipeline.Partition{1}})
-	if err := r.Store.CreateSale(r.Ctx(), sale); err != nil {
-		t.Fatal(err)
-	}
-	load(r, sale, sale.Partitions)
-	r.Sale = sale
+	r := loadedNotRecorded(t)
+	sale := r.Sale
 	r.Admit("ann", 3)
 	r.Persist(r.Events(sale)...)
 	r.Lose(sale)

@@ -37,7 +37,13 @@ type Publisher struct {
 }
 
 // NewPublisher returns a Publisher for an installation with so many partitions.
-func NewPublisher(rdb redis.UniversalClient, keys pipeline.Keys, store Store, partitions int, log *slog.Logger) *Publisher {
+func NewPublisher(
+	rdb redis.UniversalClient,
+	keys pipeline.Keys,
+	store Store,
+	partitions int,
+	log *slog.Logger,
+) *Publisher {
 	return &Publisher{
 		rdb: rdb, keys: keys, store: store, partitions: partitions, log: log,
 		handOvers: notification.NewHandOverNotifier(notification.NewNotifier(rdb, keys, log), nil, log),
@@ -68,17 +74,28 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 // can.
 func (p *Publisher) Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error) {
 	if change.AddStock < 0 {
-		return nil, pipeline.Errorf(pipeline.KindInvalid, "stock can only be added: units that buyers have can't be taken back")
+		return nil, pipeline.Errorf(
+			pipeline.KindInvalid,
+			"stock can only be added: units that buyers have can't be taken back",
+		)
 	}
 	sale, err := p.store.ChangeSale(ctx, id, actor, change)
 	if pipeline.KindOf(err) == pipeline.KindUnavailable {
-		return nil, pipeline.Wrap(pipeline.KindUnavailable, err, "Postgres did not confirm the change, which may stand all the same: look at the sale before you repeat it")
+		return nil, pipeline.Wrap(
+			pipeline.KindUnavailable,
+			err,
+			"Postgres did not confirm the change, which may stand all the same: look at the sale before you repeat it",
+		)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := p.Publish(ctx, sale); err != nil {
-		return sale, pipeline.Wrap(pipeline.KindOf(err), err, "the change stands, don't repeat it; Redis has not got it yet, a worker brings it there")
+		return sale, pipeline.Wrap(
+			pipeline.KindOf(err),
+			err,
+			"the change stands, don't repeat it; Redis has not got it yet, a worker brings it there",
+		)
 	}
 	return sale, nil
 }
@@ -103,7 +120,8 @@ func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
 func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, partition pipeline.Partition) error {
 	key, share := p.keys.Sale(partition, sale.ID), sale.ShareOf(partition, sale.Total)
 	fields := SaleFields(sale, partition, share)
-	if sale.LoadedAt.IsZero() && sale.Sold == 0 { // orders prove that it was loaded, even where the process died before it could record that
+	if sale.LoadedAt.IsZero() &&
+		sale.Sold == 0 { // orders prove that it was loaded, even where the process died before it could record that
 		if err := redisstore.CreateGroups(ctx, p.rdb, p.keys, p.partitions); err != nil {
 			return err
 		}
@@ -111,13 +129,23 @@ func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, parti
 		case err != nil:
 			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not load the sale")
 		case loaded == lua.LoadUntrusted:
-			return pipeline.Errorf(pipeline.KindNotLoaded, "Redis is not verified yet; the sale is loaded as soon as it is, while an api or a worker runs")
+			return pipeline.Errorf(
+				pipeline.KindNotLoaded,
+				"Redis is not verified yet; the sale is loaded as soon as it is, while an api or a worker runs",
+			)
 		case loaded == lua.LoadLoaded:
 			p.log.Info("sale loaded", "sale", sale.ID, "partition", partition, "stock", share)
 			return nil
 		}
 	}
-	result, handed, err := lua.Adjust(ctx, p.rdb, p.keys.ForSale(partition, sale.ID), sale.ID, pipeline.HandOverMaxLag, fields)
+	result, handed, err := lua.Adjust(
+		ctx,
+		p.rdb,
+		p.keys.ForSale(partition, sale.ID),
+		sale.ID,
+		pipeline.HandOverMaxLag,
+		fields,
+	)
 	p.handOvers.Publish(ctx, sale.ID, partition, handed)
 	switch {
 	case err != nil:
@@ -176,7 +204,12 @@ func (p *Publisher) behind(ctx context.Context, sale *pipeline.Sale) (bool, erro
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	for _, partition := range sale.Partitions {
-		published, err := redisstore.ReadSale(ctx, p.rdb, p.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: partition})
+		published, err := redisstore.ReadSale(
+			ctx,
+			p.rdb,
+			p.keys,
+			pipeline.SalePartition{SaleID: sale.ID, Partition: partition},
+		)
 		if pipeline.KindOf(err) == pipeline.KindNotLoaded {
 			return false, pipeline.Errorf(pipeline.KindNotLoaded, "Redis has lost sale %s", sale.ID)
 		}

@@ -24,6 +24,16 @@ func startServing(r *pipelinetest.Rig) {
 		releaser.Job(), r.HandOver().Job(r.Catalogue()))
 }
 
+// soldOutRig is a rig over a Redis of its own whose sale of one unit is sold to "first", and persisted.
+func soldOutRig(t *testing.T) *pipelinetest.Rig {
+	t.Helper()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
+	r.Admit("first", 1)
+	r.Persist(r.Events(r.Sale)...)
+	return r
+}
+
 // servedInTurn compares the orders in Postgres with the tickets: the accept counter must grow with them, with no
 // inversion.
 func servedInTurn(r *pipelinetest.Rig, want int) {
@@ -61,7 +71,10 @@ func servedInTurn(r *pipelinetest.Rig, want int) {
 func TestUnpaidUnitsGoToTheWaitlist(t *testing.T) {
 	t.Parallel()
 	const units, people = 10, 35
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: 2 * time.Second, Waitlist: 1000}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: 2 * time.Second, Waitlist: 1000}},
+	)
 	r.AdmitMany("first", units)
 	w := r.Waitlist()
 	for n := range people {
@@ -72,7 +85,12 @@ func TestUnpaidUnitsGoToTheWaitlist(t *testing.T) {
 	r.Balanced(r.Sale, 0)
 	startServing(r)
 	testkit.Eventually(t, pipelinetest.SettleLimit, "everybody was served", func() bool { return len(r.Queue()) == 0 })
-	testkit.Eventually(t, pipelinetest.SettleLimit, "everything has expired", func() bool { return r.Stock(r.Sale) == units })
+	testkit.Eventually(
+		t,
+		pipelinetest.SettleLimit,
+		"everything has expired",
+		func() bool { return r.Stock(r.Sale) == units },
+	)
 	r.Settled()
 	servedInTurn(r, people)
 	r.Balanced(r.Sale, 0)
@@ -91,10 +109,7 @@ func TestUnpaidUnitsGoToTheWaitlist(t *testing.T) {
 // the same position, and gets the unit again, under the same order id.
 func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
-	r.Admit("first", 1)
-	r.Persist(r.Events(r.Sale)...)
+	r := soldOutRig(t)
 	w := r.Waitlist()
 	ann, bob := r.Joins(w, "ann", 1), r.Joins(w, "bob", 1)
 	first := r.Slots(r.Sale)["first"]
@@ -105,7 +120,8 @@ func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 	if got := r.Slots(r.Sale)["ann"].OrderID; got != ann.Entry.OrderID {
 		t.Fatalf("ann's order: got %q, want %q", got, ann.Entry.OrderID)
 	}
-	if mine, err := w.Mine(r.Ctx(), r.Sale, "ann"); err != nil || !mine.Ordered || mine.Entry.OrderID != ann.Entry.OrderID {
+	if mine, err := w.Mine(r.Ctx(), r.Sale, "ann"); err != nil || !mine.Ordered ||
+		mine.Entry.OrderID != ann.Entry.OrderID {
 		t.Fatalf("ann: %+v, %v", mine, err)
 	}
 	r.Flush()
@@ -142,10 +158,7 @@ func TestAHandedOverOrderThatRedisLost(t *testing.T) {
 // the event resubmits it. The order stands, before everybody who waits, and its buyer waits no longer.
 func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
-	r.Admit("first", 1)
-	r.Persist(r.Events(r.Sale)...)
+	r := soldOutRig(t)
 	w := r.Waitlist()
 	r.Joins(w, "ann", 1)
 	r.Joins(w, "bob", 1)
@@ -172,7 +185,14 @@ func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 func admitKeys(r *pipelinetest.Rig) lua.SaleKeys {
 	p := r.Sale.Partitions[0]
 	k := r.ReleaseKeys(p, r.Sale.ID)
-	return lua.SaleKeys{Sale: k.Sale, Buyers: k.Buyers, Orders: k.Orders, Trusted: k.Trusted, Waitlist: k.Waitlist, Waiting: k.Waiting}
+	return lua.SaleKeys{
+		Sale:     k.Sale,
+		Buyers:   k.Buyers,
+		Orders:   k.Orders,
+		Trusted:  k.Trusted,
+		Waitlist: k.Waitlist,
+		Waiting:  k.Waiting,
+	}
 }
 
 // TestLeavesRaceWithHandOvers: each buyer either has left or has an order, and the answer says which.

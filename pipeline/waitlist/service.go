@@ -35,7 +35,12 @@ type Store interface {
 	RecordJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry) error
 	// RecordLeave records that the buyer of an entry has left, with the ticket that the leave took. It returns false where
 	// an order was made of the entry before. ErrStaleGeneration: nothing was recorded.
-	RecordLeave(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64) (bool, error)
+	RecordLeave(
+		ctx context.Context,
+		generation pipeline.Generation,
+		entry pipeline.WaitlistEntry,
+		ticket int64,
+	) (bool, error)
 	// LatestWaitlistEntry returns a buyer's latest entry, or a KindNotFound error.
 	LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error)
 }
@@ -61,7 +66,12 @@ type Service struct {
 
 // NewService returns a Service over both stores.
 func NewService(
-	rdb redis.UniversalClient, keys pipeline.Keys, store Store, lookup *lifecycle.Lookup, handOvers *notification.HandOverNotifier, m *Metrics,
+	rdb redis.UniversalClient,
+	keys pipeline.Keys,
+	store Store,
+	lookup *lifecycle.Lookup,
+	handOvers *notification.HandOverNotifier,
+	m *Metrics,
 ) *Service {
 	if m == nil {
 		m = NewMetrics(nil)
@@ -96,7 +106,12 @@ func (w *Service) Join(ctx context.Context, sale *pipeline.Sale, req pipeline.Or
 	return fenced(ctx, w, func(g pipeline.Generation) (Decision, error) { return w.join(ctx, sale, request, g) })
 }
 
-func (w *Service) join(ctx context.Context, sale *pipeline.Sale, request lua.AdmitRequest, g pipeline.Generation) (Decision, error) {
+func (w *Service) join(
+	ctx context.Context,
+	sale *pipeline.Sale,
+	request lua.AdmitRequest,
+	g pipeline.Generation,
+) (Decision, error) {
 	p := sale.PartitionOf(request.UserID)
 	reply, err := retry.Call(ctx, func(ctx context.Context) (lua.JoinReply, error) {
 		return lua.Join(ctx, w.rdb, w.keys.ForSale(p, sale.ID), request)
@@ -168,7 +183,11 @@ func (w *Service) inList(ctx context.Context, sale *pipeline.Sale, userID string
 	}
 	listed, err := lua.ParseWaitlistEntry(value.Val())
 	if err != nil {
-		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis has an entry of the waitlist that can't be read")
+		return Standing{}, pipeline.Wrap(
+			pipeline.KindUnavailable,
+			err,
+			"Redis has an entry of the waitlist that can't be read",
+		)
 	}
 	return Standing{Entry: entryOf(sale.ID, userID, p, listed), Position: rank.Val() + 1}, nil
 }
@@ -187,14 +206,18 @@ func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, entry pipeli
 	case err != nil:
 		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
 	case state != lua.Trusted:
-		return Standing{}, pipeline.Errorf(pipeline.KindUnavailable, "sale %s is being verified after a restart: your position shows again then", sale.ID)
+		return Standing{}, pipeline.Errorf(
+			pipeline.KindUnavailable,
+			"sale %s is being verified after a restart: your position shows again then",
+			sale.ID,
+		)
 	}
 	return Standing{}, errNotWaiting
 }
 
-// Leave ends a buyer's entry. Who loses against a unit that comes free gets a KindConflict error and the stay with its
-// order: it was made. Leaving twice is KindNotFound the second time. Other errors: KindOverloaded, KindNotLoaded,
-// KindUnavailable (the buyer may or may not wait: ask again).
+// Leave takes a buyer off the waitlist. Where a unit came free first, the error is KindConflict, and the entry is
+// returned with the id of the order that was made of it. Leaving twice is KindNotFound the second time. Other errors:
+// KindOverloaded, KindNotLoaded, KindUnavailable (the buyer may or may not wait: ask again).
 func (w *Service) Leave(ctx context.Context, sale *pipeline.Sale, userID string) (Standing, error) {
 	ctx, done, err := w.begin(ctx)
 	if err != nil {
@@ -204,7 +227,12 @@ func (w *Service) Leave(ctx context.Context, sale *pipeline.Sale, userID string)
 	return fenced(ctx, w, func(g pipeline.Generation) (Standing, error) { return w.leave(ctx, sale, userID, g) })
 }
 
-func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string, g pipeline.Generation) (Standing, error) {
+func (w *Service) leave(
+	ctx context.Context,
+	sale *pipeline.Sale,
+	userID string,
+	g pipeline.Generation,
+) (Standing, error) {
 	mine, err := w.inList(ctx, sale, userID)
 	if pipeline.KindOf(err) == pipeline.KindNotFound { // what has left Redis and is not recorded is recorded now
 		mine.Entry, err = w.store.LatestWaitlistEntry(ctx, sale.ID, userID)
@@ -218,15 +246,25 @@ func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string,
 	entry := mine.Entry
 	var ticket int64
 	code, err := retry.Call(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
-		code, left, handed, err := lua.Leave(ctx, w.rdb, w.keys.ForSale(entry.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
-			lua.ReleaseItem{UserID: userID, OrderID: entry.OrderID})
+		code, left, handed, err := lua.Leave(
+			ctx,
+			w.rdb,
+			w.keys.ForSale(entry.Partition, sale.ID),
+			sale.ID,
+			pipeline.HandOverMaxLag,
+			lua.ReleaseItem{UserID: userID, OrderID: entry.OrderID},
+		)
 		ticket = left
 		w.handOvers.Publish(ctx, sale.ID, entry.Partition, handed)
 		return code, err
 	})
 	switch {
 	case errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
-		return Standing{}, pipeline.Wrap(pipeline.KindNotLoaded, err, "sale "+sale.ID+" is not loaded, or being verified after a restart")
+		return Standing{}, pipeline.Wrap(
+			pipeline.KindNotLoaded,
+			err,
+			"sale "+sale.ID+" is not loaded, or being verified after a restart",
+		)
 	case err != nil:
 		return Standing{}, err
 	case code == lua.LeaveOrdered:
@@ -239,14 +277,21 @@ func (w *Service) leave(ctx context.Context, sale *pipeline.Sale, userID string,
 	return mine, err
 }
 
-var errTurnHasCome = pipeline.Errorf(pipeline.KindConflict, "your turn has come: the order is made, and can be cancelled like any other")
+var errTurnHasCome = pipeline.Errorf(
+	pipeline.KindConflict,
+	"your turn has come: the order is made, and can be cancelled like any other",
+)
 
 // begin takes a slot among the requests under way. done gives it back.
 func (w *Service) begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	select {
 	case w.slots <- struct{}{}:
 	default:
-		return ctx, nil, pipeline.Errorf(pipeline.KindOverloaded, "%d requests about waitlists are under way", waitlistUnderWay)
+		return ctx, nil, pipeline.Errorf(
+			pipeline.KindOverloaded,
+			"%d requests about waitlists are under way",
+			waitlistUnderWay,
+		)
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitlistTimeout)
 	return ctx, func() {

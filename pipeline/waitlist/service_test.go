@@ -29,7 +29,13 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	const units, people, sides = 5, 120, 4
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: units, Waitlist: 1000, PaymentWindow: time.Hour}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{
+			RedisURL: server.URL(),
+			Sale:     pipeline.Sale{Total: units, Waitlist: 1000, PaymentWindow: time.Hour},
+		},
+	)
 	r.Verifies()
 	r.AdmitMany("first", units)
 	r.Persist(r.Events(r.Sale)...)
@@ -68,13 +74,23 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 		})
 	}
 	for _, at := range []int64{people / 4, people / 2} {
-		testkit.Eventually(t, pipelinetest.SettleLimit, "people join", func() bool { return joined.Load() >= at || t.Failed() })
+		testkit.Eventually(
+			t,
+			pipelinetest.SettleLimit,
+			"people join",
+			func() bool { return joined.Load() >= at || t.Failed() },
+		)
 		r.Flush()
 	}
 	going.Wait()
 	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
 	r.Flush() // once more, with nothing under way
-	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified again", func() bool { return r.Trusted() && len(r.Queue()) > 0 })
+	testkit.Eventually(
+		t,
+		pipelinetest.SettleLimit,
+		"Redis is verified again",
+		func() bool { return r.Trusted() && len(r.Queue()) > 0 },
+	)
 	queue := r.Queue()
 	if len(queue) != people-len(left) {
 		t.Errorf("%d wait, want %d", len(queue), people-len(left))
@@ -93,7 +109,12 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 	for n := range units {
 		r.Exec(1, `update orders set pay_by = now() - interval '1 s' where user_id = $1`, fmt.Sprint("first-", n))
 	}
-	testkit.Eventually(t, pipelinetest.SettleLimit, "units are handed over", func() bool { return len(r.Queue()) == len(queue)-units })
+	testkit.Eventually(
+		t,
+		pipelinetest.SettleLimit,
+		"units are handed over",
+		func() bool { return len(r.Queue()) == len(queue)-units },
+	)
 	r.Settled()
 	servedInTurn(r, units)
 	r.Balanced(r.Sale, units)
@@ -115,7 +136,8 @@ func insist(r *pipelinetest.Rig, ask func(context.Context) (waitlist.Decision, e
 			return d
 		case err == nil:
 			return d
-		case pipeline.KindOf(err) != pipeline.KindNotLoaded && pipeline.KindOf(err) != pipeline.KindUnavailable, r.Ctx().Err() != nil:
+		case pipeline.KindOf(err) != pipeline.KindNotLoaded && pipeline.KindOf(err) != pipeline.KindUnavailable,
+			r.Ctx().Err() != nil:
 			r.Errorf("join: %v", err)
 			return d
 		}
@@ -135,10 +157,7 @@ func endOrder(r *pipelinetest.Rig, orderID string) {
 // request, or a rebuild, ends in what was answered or will be.
 func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
-	r.Admit("first", 1)
-	r.Persist(r.Events(r.Sale)...)
+	r := soldOutRig(t)
 	w := r.Waitlist()
 
 	// Redis has it, Postgres has not: the buyer got no answer. Asking again gives the same entry.
@@ -163,7 +182,14 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.Sale.PartitionOf("bob")
-	code, _, _, err := lua.Leave(r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000, lua.ReleaseItem{UserID: "bob", OrderID: mine.Entry.OrderID})
+	code, _, _, err := lua.Leave(
+		r.Ctx(),
+		r.Redis,
+		r.ReleaseKeys(p, r.Sale.ID),
+		r.Sale.ID,
+		1000,
+		lua.ReleaseItem{UserID: "bob", OrderID: mine.Entry.OrderID},
+	)
 	if err != nil || code != lua.LeaveLeft {
 		t.Fatalf("leave: %s, %v", code, err)
 	}
@@ -261,7 +287,7 @@ func TestTheAuditSeesABrokenWaitlist(t *testing.T) {
 		}
 	}
 	r.Redis.HDel(r.Ctx(), r.Keys.Waiting(p, r.Sale.ID), "ann")
-	finds("1 people wait, the sale counts 1 and Redis ordered 0 entries")
+	finds("1 people wait, the sale counts 1 and Redis holds 0 entries")
 	r.Redis.HSet(r.Ctx(), r.Keys.Waiting(p, r.Sale.ID), "ann", entry, "first", entry)
 	r.Redis.ZAdd(r.Ctx(), r.Keys.Waitlist(p, r.Sale.ID), redis.Z{Score: float64(ann.Entry.Ticket + 1), Member: "first"})
 	r.Redis.HSet(r.Ctx(), r.Keys.Sale(p, r.Sale.ID), "waiting", 2)
@@ -286,7 +312,12 @@ func (s *lossyStore) RecordJoin(ctx context.Context, g pipeline.Generation, entr
 	return s.Store.RecordJoin(context.WithoutCancel(ctx), g, entry)
 }
 
-func (s *lossyStore) RecordLeave(ctx context.Context, g pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64) (bool, error) {
+func (s *lossyStore) RecordLeave(
+	ctx context.Context,
+	g pipeline.Generation,
+	entry pipeline.WaitlistEntry,
+	ticket int64,
+) (bool, error) {
 	s.once()
 	return s.Store.RecordLeave(context.WithoutCancel(ctx), g, entry, ticket)
 }
@@ -295,12 +326,16 @@ func (s *lossyStore) RecordLeave(ctx context.Context, g pipeline.Generation, ent
 // has it. Nobody gets an answer that does not stand.
 func TestALossBetweenDecisionAndNote(t *testing.T) {
 	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, Waitlist: 10}})
-	r.Admit("first", 1)
-	r.Persist(r.Events(r.Sale)...)
+	r := soldOutRig(t)
 	store := &lossyStore{Store: r.Store}
-	w := waitlist.NewService(r.Redis, r.Keys, store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist)
+	w := waitlist.NewService(
+		r.Redis,
+		r.Keys,
+		store,
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
+		r.HandOvers(),
+		r.Metrics.Waitlist,
+	)
 	r.Joins(w, "bob", 1)
 	lose := func() {
 		r.Flush()
