@@ -37,7 +37,7 @@ func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 
 // ResubmitRecent submits what the admission gave receipts for lately to Redis again.
 func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
-	return resubmit.NewResubmitter(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).
+	return resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).
 		Recent(r.Admission.RecentAccepts)
 }
 
