@@ -35,9 +35,10 @@ func TestUserIDs(t *testing.T) {
 		}
 	}
 	for _, id := range []string{
-		"", " ", "a b", "a\tb", "a\n", "\x00", "a\x00b", "\x1b[31m", "a\x7f", "{", "}", "{p01}", "a{b", "a\u00a0b", "a\u2028b", "a\u200bb",
-		"a\u202eb", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("u", 129), strings.Repeat("é", 65), strings.Repeat("u",
-			300),
+		"", " ", "a b", "a\tb", "a\n", "\x00", "a\x00b", "\x1b[31m", "a\x7f", "{", "}", "{p01}", "a{b", "a\u00a0b",
+		"a\u2028b", "a\u200bb",
+		"a\u202eb", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("u", 129), strings.Repeat("é", 65),
+		strings.Repeat("u", 300),
 	} {
 		err := pipeline.ValidateUserID(id)
 		if pipeline.KindOf(err) != pipeline.KindInvalid {
@@ -229,9 +230,11 @@ func TestBuyersAndSalesSpreadEvenly(t *testing.T) {
 func TestStatusesThatOccupyStock(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[pipeline.OrderStatus]bool{
-		pipeline.StatusQueued: true, pipeline.StatusAwaitingPayment: true, pipeline.StatusConfirmed: true, pipeline.StatusPaid: true,
-		pipeline.StatusCancelled: false, pipeline.StatusExpired: false, pipeline.StatusRejected: false, pipeline.StatusRefundDue: false,
-		"": false, "else": false,
+		pipeline.StatusQueued: true, pipeline.StatusAwaitingPayment: true, pipeline.StatusConfirmed: true,
+		pipeline.StatusPaid:      true,
+		pipeline.StatusCancelled: false, pipeline.StatusExpired: false, pipeline.StatusRejected: false,
+		pipeline.StatusRefundDue: false,
+		"":                       false, "else": false,
 	} {
 		if got := status.Live(); got != want {
 			t.Errorf("%s: live %t, want %t", status, got, want)

@@ -15,14 +15,15 @@ import (
 	"sluice/pipeline/pipelinetest"
 )
 
-func TestAnAcceptIsAllThereWhenItIsTold(t *testing.T) {
+func TestAnAcceptIsCompleteWhenItIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Admission: admission.Options{Durability: pipeline.DurabilityFsync}})
 	p := r.Sale.PartitionOf("ann")
 	before := r.SaleHash(p, r.Sale.ID)
 	earliest := redisTime(r)
 	decision, err := r.Try(pipeline.OrderRequest{
-		UserID: "ann", Quantity: 3, IdempotencyKey: "key", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		UserID: "ann", Quantity: 3, IdempotencyKey: "key",
+		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,11 +88,13 @@ func redisTime(r *pipelinetest.Rig) time.Time {
 }
 
 // Three API processes, 1,300 buyers at once, each with a second try in between: exactly 1,000 get one unit.
-func TestTheBuyerAfterTheLastUnitIsToldSoldOut(t *testing.T) {
+func TestTheBuyerAfterTheLastUnitGetsSoldOut(t *testing.T) {
 	t.Parallel()
 	const stock, buyers = 1000, 1300
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: stock, MaxQuantity: 1}})
-	processes := []*admission.Controller{r.Admission, r.NewAdmission(r.Redis, admission.Options{}), r.NewAdmission(r.Redis, admission.Options{})}
+	processes := []*admission.Controller{
+		r.Admission, r.NewAdmission(r.Redis, admission.Options{}), r.NewAdmission(r.Redis, admission.Options{}),
+	}
 	type answer struct {
 		admission.Decision
 		err error
@@ -116,7 +119,8 @@ func TestTheBuyerAfterTheLastUnitIsToldSoldOut(t *testing.T) {
 			numbers[a.Receipt.Number] = true
 		}
 	}
-	if codes[admission.Accepted] != stock || codes[admission.SoldOut]+codes[admission.AlreadyOrdered] != len(answers)-stock || codes[admission.SoldOut] < 2*(buyers-stock) {
+	refused := codes[admission.SoldOut] + codes[admission.AlreadyOrdered]
+	if codes[admission.Accepted] != stock || refused != len(answers)-stock || codes[admission.SoldOut] < 2*(buyers-stock) {
 		t.Errorf("got %v", codes)
 	}
 	if len(accepted) != stock || len(numbers) != stock {
@@ -124,12 +128,12 @@ func TestTheBuyerAfterTheLastUnitIsToldSoldOut(t *testing.T) {
 	}
 	slots := r.Slots(r.Sale)
 	if left := r.Stock(r.Sale); left != 0 || len(slots) != stock {
-		t.Errorf("got %d units left and %d buyers marked, want 0 and %d", left, len(slots), stock)
+		t.Errorf("got %d units left and %d slots, want 0 and %d", left, len(slots), stock)
 	}
 	events := r.Events(r.Sale)
 	for i, e := range events {
 		if e.Sequence != int64(i+1) || accepted[e.OrderID] != e.UserID || slots[e.UserID].OrderID != e.OrderID {
-			t.Fatalf("event %d is %+v, told as the order of %q, slot %+v", i, e, accepted[e.OrderID], slots[e.UserID])
+			t.Fatalf("event %d is %+v, answered as the order of %q, slot %+v", i, e, accepted[e.OrderID], slots[e.UserID])
 		}
 	}
 	if len(events) != stock {
@@ -157,7 +161,11 @@ func TestTheSameBuyerAgain(t *testing.T) {
 		want admission.Result
 	}{
 		{"the same key", pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k1"}, admission.Replayed},
-		{"the key with another quantity", pipeline.OrderRequest{UserID: "ann", Quantity: 1, IdempotencyKey: "k1"}, admission.KeyReused},
+		{
+			"the key with another quantity",
+			pipeline.OrderRequest{UserID: "ann", Quantity: 1, IdempotencyKey: "k1"},
+			admission.KeyReused,
+		},
 		{"another key", pipeline.OrderRequest{UserID: "ann", Quantity: 2, IdempotencyKey: "k2"}, admission.AlreadyOrdered},
 		{"no key", pipeline.OrderRequest{UserID: "ann", Quantity: 2}, admission.AlreadyOrdered},
 	} {
@@ -195,9 +203,19 @@ func TestASaleThatDoesNotSellNow(t *testing.T) {
 		{"over the sale's limit", pipeline.SaleChange{}, 5, admission.OverLimit},
 		{"paused", pipeline.SaleChange{State: &paused}, 1, admission.Paused},
 		{"paused wins over the limit", pipeline.SaleChange{}, 5, admission.Paused},
-		{"resumed, but not open yet", pipeline.SaleChange{State: &active, OpensAt: at(hour), ClosesAt: at(2 * hour)}, 1, admission.NotOpen},
+		{
+			"resumed, but not open yet",
+			pipeline.SaleChange{State: &active, OpensAt: at(hour), ClosesAt: at(2 * hour)},
+			1,
+			admission.NotOpen,
+		},
 		{"over", pipeline.SaleChange{OpensAt: at(-2 * hour), ClosesAt: at(-hour)}, 1, admission.Closed},
-		{"closed by an operator", pipeline.SaleChange{OpensAt: at(-hour), ClosesAt: at(hour), State: &closed}, 1, admission.Closed},
+		{
+			"closed by an operator",
+			pipeline.SaleChange{OpensAt: at(-hour), ClosesAt: at(hour), State: &closed},
+			1,
+			admission.Closed,
+		},
 	} {
 		sale, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", step.change)
 		if err != nil {
@@ -222,13 +240,14 @@ func TestASaleThatDoesNotSellNow(t *testing.T) {
 	}
 }
 
-// The process' own idea of the window, which may be a second old and goes by another clock, decides nothing.
+// The process' own copy of the window, which may be a second old and is compared with another clock, decides nothing.
 func TestTheWindowIsRedisOwn(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1 << 20}})
 	stale := *r.Sale
 	stale.OpensAt, stale.ClosesAt = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
-	if got, err := r.Admission.Admit(r.Ctx(), &stale, pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || got.Result != admission.Accepted {
+	got, err := r.Admission.Admit(r.Ctx(), &stale, pipeline.OrderRequest{UserID: "ann", Quantity: 1})
+	if err != nil || got.Result != admission.Accepted {
 		t.Errorf("open in Redis: got %q, %v", got.Result, err)
 	}
 
@@ -243,13 +262,14 @@ func TestTheWindowIsRedisOwn(t *testing.T) {
 	}
 }
 
-// watchWindow has the sale open after a time, and close after as much again. It expects every answer to be true at some
-// moment between its request and its arrival, and returns the answers, each once.
+// watchWindow sets the sale to open after a time, and to close after as much again. It expects every answer to be true
+// at some moment between its request and its arrival, and returns the answers, each once.
 func watchWindow(r *pipelinetest.Rig, width time.Duration) (seen []admission.Result) {
 	r.Helper()
 	opens := redisTime(r).Add(width)
 	closes := opens.Add(width)
-	if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{OpensAt: &opens, ClosesAt: &closes}); err != nil {
+	window := pipeline.SaleChange{OpensAt: &opens, ClosesAt: &closes}
+	if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", window); err != nil {
 		r.Fatal(err)
 	}
 	buyer := 0
@@ -283,7 +303,7 @@ func watchWindow(r *pipelinetest.Rig, width time.Duration) (seen []admission.Res
 	return seen
 }
 
-func TestASaleThatRedisDoesNotHoldIsNeverSoldOut(t *testing.T) {
+func TestASaleThatIsNotInRedisIsNeverSoldOut(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
 	r.Admit("ann", 1)
@@ -305,9 +325,14 @@ func TestASaleThatRedisDoesNotHoldIsNeverSoldOut(t *testing.T) {
 
 func TestEveryBuyerOfASpreadSaleHasOnePlace(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 301, Partitions: []pipeline.Partition{3, 0, 2}}})
-	if got := []string{r.SaleHash(3, r.Sale.ID)["stock"], r.SaleHash(0, r.Sale.ID)["stock"], r.SaleHash(2, r.Sale.ID)["stock"]}; !slices.Equal(got, []string{"101", "100", "100"}) {
-		t.Fatalf("got shares %v, want 301 units in all", got)
+	spread := pipeline.Sale{Total: 301, Partitions: []pipeline.Partition{3, 0, 2}}
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: spread})
+	var shares []string
+	for _, p := range spread.Partitions {
+		shares = append(shares, r.SaleHash(p, r.Sale.ID)["stock"])
+	}
+	if !slices.Equal(shares, []string{"101", "100", "100"}) {
+		t.Fatalf("got shares %v, want 301 units in all", shares)
 	}
 	receipts := r.AdmitMany("buyer", 90)
 	used := map[pipeline.Partition]bool{}
@@ -320,7 +345,8 @@ func TestEveryBuyerOfASpreadSaleHasOnePlace(t *testing.T) {
 		}
 	}
 	if len(used) != 3 || r.Stock(r.Sale) != 211 || len(r.Events(r.Sale)) != 90 {
-		t.Errorf("got %d partitions used, %d units left, %d events, want 3, 211, 90", len(used), r.Stock(r.Sale), len(r.Events(r.Sale)))
+		t.Errorf("got %d partitions used, %d units left, %d events, want 3, 211, 90",
+			len(used), r.Stock(r.Sale), len(r.Events(r.Sale)))
 	}
 }
 
@@ -356,12 +382,13 @@ func TestRequestsThatNoSaleCouldAccept(t *testing.T) {
 	}
 }
 
-// TestOneUnreadableSlotHarmsNobodyElse: a slot that none of our scripts wrote spoils the request of its buyer, and of nobody
-// who happens to be in the same batch.
+// TestOneUnreadableSlotHarmsNobodyElse: a slot that none of our scripts wrote fails the request of its buyer, and no
+// other request of the same batch.
 func TestOneUnreadableSlotHarmsNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
-	if err := r.Redis.HSet(r.Ctx(), r.Keys.Buyers(r.Sale.Partitions[0], r.Sale.ID), "buyer-7", "nonsense").Err(); err != nil {
+	slots := r.Keys.Buyers(r.Sale.Partitions[0], r.Sale.ID)
+	if err := r.Redis.HSet(r.Ctx(), slots, "buyer-7", "nonsense").Err(); err != nil {
 		t.Fatal(err)
 	}
 	errs := make([]error, 60)

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// confirmWait is how long a batch waits for the disk, and then for a replica. Either needs milliseconds when it is well,
-	// and the gate's next batch waits too.
+	// confirmWait is how long a batch waits for the disk, and then for a replica. Either needs milliseconds when it is
+	// healthy, and the gate's next batch waits too.
 	confirmWait = 250 * time.Millisecond
-	// confirmLimit bounds a confirmation as a whole: both waits, and Redis' habit of looking at waits that are over only ten
-	// times a second. An attempt (750 ms) and this fit into the buyer's time limit (2 s), so it never costs him his answer.
+	// confirmLimit bounds a confirmation as a whole: both waits, and the tenth of a second that Redis may take to notice
+	// that a wait is over. An attempt (750 ms) and this fit into the request's time limit (2 s), so a confirmation never
+	// costs the buyer the answer.
 	confirmLimit = 700 * time.Millisecond
-	// confirmPause is how long nobody waits after a confirmation that did not come: accepts go on at full speed while a
-	// replica is away, and it is noticed this late that it is back.
-	confirmPause = time.Second
+	// confirmSuspension is how long no batch waits after a confirmation that did not come: accepts go on at full speed
+	// while a replica is away, and its return is noticed this late.
+	confirmSuspension = time.Second
 )
 
-// confirmer finds out how durable is what a call accepted. It claims nothing that was not confirmed on the very connection
-// that accepted, by a server process that was examined on that connection.
+// confirmer finds out how durable the accepts of a call are. It reports no level that was not confirmed on the very
+// connection that accepted, by a server process that was examined on that connection.
 type confirmer struct {
 	want        pipeline.Durability
 	rdb         redis.UniversalClient
@@ -34,7 +35,7 @@ type confirmer struct {
 	metrics     *Metrics
 	log         *slog.Logger
 
-	pausedUntil atomic.Int64 // Unix time in ns
+	suspendedUntil atomic.Int64 // Unix time in ns; see confirmSuspension
 
 	mu       sync.Mutex          // protects reported
 	reported pipeline.Durability // the latest level; a change is logged once
@@ -44,8 +45,9 @@ func newConfirmer(rdb redis.UniversalClient, want pipeline.Durability, m *Metric
 	return &confirmer{want: want, rdb: rdb, connections: newConnections(rdb), metrics: m, log: log, reported: want}
 }
 
-// connect returns what a call must run on for its accepts to be confirmed: an examined connection of its own, or the client
-// where memory is enough. The marker is a key of ours in the call's partition. Each is ended by failed or by confirm.
+// connect returns what a call must run on for its accepts to be confirmed: an examined connection of its own, or the
+// client where memory is enough. The marker is a key of ours in the call's partition. The caller gives it back with
+// failed or confirm.
 func (c *confirmer) connect(ctx context.Context, marker string) (redis.Scripter, error) {
 	if c.want == pipeline.DurabilityMemory {
 		return c.rdb, nil
@@ -53,16 +55,16 @@ func (c *confirmer) connect(ctx context.Context, marker string) (redis.Scripter,
 	return c.connections.take(ctx, marker)
 }
 
-// failed ends what connect returned, after the call's error.
+// failed takes back what connect returned, after an error of the call.
 func (c *confirmer) failed(on redis.Scripter, err error) {
 	if conn, ok := on.(*connection); ok {
 		c.connections.put(conn, err)
 	}
 }
 
-// confirm ends what connect returned and says at which level the accepts and replays of the call stand. again says that the
-// call was made before with the same order ids: what it returns may then have been written on another connection. A
-// confirmation that fails is a lower level.
+// confirm takes back what connect returned, and returns the level of the call's accepts and replays. again means that
+// the call was made before with the same order ids: its accepts may then have been written on another connection. A
+// confirmation that fails is a lower level, not an error.
 func (c *confirmer) confirm(on redis.Scripter, marker string, again bool, reply lua.AdmitReply) pipeline.Durability {
 	level := pipeline.DurabilityMemory
 	if conn, ok := on.(*connection); ok {
@@ -74,8 +76,10 @@ func (c *confirmer) confirm(on redis.Scripter, marker string, again bool, reply 
 	return level
 }
 
-// waitFor waits for the disk, and for a replica, as far as that is asked for. The error is one of the connection.
-func (c *confirmer) waitFor(conn *connection, marker string, again bool, reply lua.AdmitReply) (pipeline.Durability, error) {
+// waitFor waits for the disk and for a replica, as far as DURABILITY asks for them. The error is one of the connection.
+func (c *confirmer) waitFor(
+	conn *connection, marker string, again bool, reply lua.AdmitReply,
+) (pipeline.Durability, error) {
 	byReply := conn.byReply
 	needsDisk, needsReplica := byReply != pipeline.DurabilityFsync, c.want == pipeline.DurabilityReplica
 	accepted, replayed := tally(reply)
@@ -84,19 +88,19 @@ func (c *confirmer) waitFor(conn *connection, marker string, again bool, reply l
 		return byReply, nil
 	case needsDisk && !conn.features.WaitsForDisk():
 		return byReply, nil
-	case time.Now().UnixNano() < c.pausedUntil.Load():
+	case time.Now().UnixNano() < c.suspendedUntil.Load():
 		return byReply, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
 	defer cancel()
 	pipe := conn.Pipeline()
-	mark := redis.NewStatusCmd(ctx, "set", marker, "1")
+	write := redis.NewStatusCmd(ctx, "set", marker, "1")
 	disk := redis.NewIntSliceCmd(ctx, "waitaof", 1, 0, confirmWait.Milliseconds())
 	replicas := redis.NewIntCmd(ctx, "wait", 1, confirmWait.Milliseconds())
 	if again || replayed > 0 {
 		// A wait covers what its own connection wrote. This write comes after the order in the one sequence that both the
-		// file and the replicas get, so whoever has it has the order.
-		_ = pipe.Process(ctx, mark) // it is only queued
+		// file and the replicas get, so one that has the write has the order.
+		_ = pipe.Process(ctx, write) // it is only queued
 	}
 	if needsDisk {
 		_ = pipe.Process(ctx, disk)
@@ -106,7 +110,7 @@ func (c *confirmer) waitFor(conn *connection, marker string, again bool, reply l
 	}
 	_, err := pipe.Exec(ctx)
 	level := byReply
-	if mark.Err() == nil {
+	if write.Err() == nil {
 		if onDisk := disk.Val(); len(onDisk) > 0 && onDisk[0] >= 1 {
 			level = pipeline.DurabilityFsync
 		}
@@ -115,12 +119,12 @@ func (c *confirmer) waitFor(conn *connection, marker string, again bool, reply l
 		}
 	}
 	if level != c.want {
-		c.pausedUntil.Store(time.Now().Add(confirmPause).UnixNano())
+		c.suspendedUntil.Store(time.Now().Add(confirmSuspension).UnixNano())
 	}
 	return level, err
 }
 
-// tally counts the outcomes whose receipts name a level.
+// tally counts the outcomes whose receipts state a level.
 func tally(reply lua.AdmitReply) (accepted, replayed int) {
 	for _, o := range reply.Outcomes {
 		if o.Code == lua.AdmitAccepted {
@@ -133,7 +137,7 @@ func tally(reply lua.AdmitReply) (accepted, replayed int) {
 	return accepted, replayed
 }
 
-// report counts the receipts and logs a change of the level once.
+// report counts the receipts by level, and logs a change of the level once.
 func (c *confirmer) report(reply lua.AdmitReply, level pipeline.Durability) {
 	accepted, replayed := tally(reply)
 	if accepted+replayed == 0 {
@@ -149,7 +153,8 @@ func (c *confirmer) report(reply lua.AdmitReply, level pipeline.Durability) {
 	case level == c.want:
 		c.log.Info("accepts are as durable as DURABILITY asks for again", "durability", level)
 	default:
-		c.log.Warn("accepts are less durable than DURABILITY asks for, and receipts say so; look at Redis' disk, settings and replicas",
+		c.log.Warn("accepts are less durable than DURABILITY asks for, and receipts say so; "+
+			"look at Redis' disk, settings and replicas",
 			"durability", level, "wanted", c.want)
 	}
 }

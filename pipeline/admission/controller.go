@@ -19,7 +19,7 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// Receipt is what a buyer holds after an accept.
+// Receipt is what a buyer gets after an accept.
 type Receipt struct {
 	SaleID     string
 	OrderID    string
@@ -29,7 +29,7 @@ type Receipt struct {
 	AcceptedAt time.Time // by Redis' clock
 }
 
-// AdmissionResult says what became of an order request. Every one is an expected outcome, none is an error.
+// Result is the outcome of an order request. Every one is expected, none is an error.
 type Result string
 
 // The results.
@@ -38,7 +38,7 @@ const (
 	Replayed       = Result(lua.AdmitReplayed)       // it was, by a request with the same idempotency key and quantity
 	AlreadyOrdered = Result(lua.AdmitAlreadyOrdered) // the buyer has another order
 	KeyReused      = Result(lua.AdmitKeyReused)      // it has the same idempotency key and another quantity
-	SoldOut        = Result(lua.AdmitSoldOut)        // fewer units left than asked for, or people wait for them
+	SoldOut        = Result(lua.AdmitSoldOut)        // fewer units left than asked for, or the waitlist comes first
 	NotOpen        = Result(lua.AdmitNotOpen)        // before the window
 	Closed         = Result(lua.AdmitClosed)         // after the window, or closed by an operator
 	Paused         = Result(lua.AdmitPaused)         // paused by an operator
@@ -56,10 +56,10 @@ type Decision struct {
 	Remaining   int64 // units left on the buyer's partition after the batch
 }
 
-// AdmissionOptions bound what an Admission may hold and how long it may take. Zero values get the defaults.
+// Options bound how much a Controller may queue and how long it may take. Zero values get the defaults.
 type Options struct {
-	Durability     pipeline.Durability // what shall be confirmed before a buyer is told; default fsync. Receipts say what was
-	StreamMaxLag   int64               // events in a partition's stream that are not acknowledged; default DefaultStreamMaxLag
+	Durability     pipeline.Durability // what to confirm before a buyer gets a receipt, which says what was; default fsync
+	StreamMaxLag   int64               // unacknowledged events in a partition's stream; default DefaultStreamMaxLag
 	QueueLimit     int                 // requests waiting per sale and partition; default 8192, some 100 ms of work
 	BatchLimit     int                 // requests per script call; default and maximum lua.MaxAdmitBatch
 	RequestTimeout time.Duration       // from call to answer; default 2 s
@@ -88,7 +88,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Admission answers order requests. Per sale and partition it keeps one gate: requests that arrive while a script call
+// Controller answers order requests. Per sale and partition it keeps one gate: requests that arrive while a script call
 // is in flight go together with the next one, so that a lone request waits for nothing and a flood is batched.
 type Controller struct {
 	keys      pipeline.Keys
@@ -101,12 +101,12 @@ type Controller struct {
 	gates  sync.Map // SalePartition → *gate; as many as there are sales with requests
 	recent recentAccepts
 
-	mu      sync.Mutex // makes start and Close take turns, so that no drain starts after Close has begun
+	mu      sync.Mutex // serializes start and Close, so that no drain starts after Close has begun
 	closing atomic.Bool
 	drains  sync.WaitGroup
 }
 
-// NewAdmission returns an Admission that is ready for requests. Close it to wait for those in flight.
+// New returns a Controller that is ready for requests. Close it to wait for those in flight.
 func New(rdb redis.UniversalClient, keys pipeline.Keys, opts Options, m *Metrics, log *slog.Logger) *Controller {
 	opts = opts.withDefaults()
 	if m == nil {
@@ -119,29 +119,30 @@ func New(rdb redis.UniversalClient, keys pipeline.Keys, opts Options, m *Metrics
 }
 
 // Admit asks Redis for the order and waits for the outcome. One call has one outcome: a lost reply is retried with the
-// same order id. Errors: KindInvalid, KindOverloaded (queue full), KindNotLoaded (Redis does not hold the sale),
-// KindUnavailable (no answer in time: the order may or may not stand; the same Idempotency-Key tells).
-func (a *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (Decision, error) {
+// same order id. Errors: KindInvalid, KindOverloaded (queue full), KindNotLoaded (the sale is not in Redis, or Redis is
+// not verified yet), KindUnavailable (no answer in time: the order may or may not stand; a request with the same
+// Idempotency-Key finds out).
+func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (Decision, error) {
 	if err := req.Validate(); err != nil {
 		return Decision{}, err
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, a.opts.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
-	decision, err := a.gate(sale, req.UserID).submit(ctx, req)
-	a.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
+	decision, err := c.gate(sale, req.UserID).submit(ctx, req)
+	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err
 }
 
 // Close refuses new requests and waits for the calls in flight, at most until the context ends.
-func (a *Controller) Close(ctx context.Context) error {
-	a.mu.Lock()
-	a.closing.Store(true)
-	a.mu.Unlock()
+func (c *Controller) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.closing.Store(true)
+	c.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
-		a.drains.Wait()
-		a.confirmer.connections.close()
+		c.drains.Wait()
+		c.confirmer.connections.close()
 		close(done)
 	}()
 	select {
@@ -152,28 +153,28 @@ func (a *Controller) Close(ctx context.Context) error {
 	}
 }
 
-// start runs a gate's drain unless the Admission is closing.
-func (a *Controller) start(drain func()) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closing.Load() {
+// start runs a gate's drain unless the Controller is closing.
+func (c *Controller) start(drain func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing.Load() {
 		return false
 	}
-	a.drains.Go(drain)
+	c.drains.Go(drain)
 	return true
 }
 
-func (a *Controller) gate(sale *pipeline.Sale, userID string) *gate {
+func (c *Controller) gate(sale *pipeline.Sale, userID string) *gate {
 	id := pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}
-	if g, ok := a.gates.Load(id); ok {
+	if g, ok := c.gates.Load(id); ok {
 		return g.(*gate)
 	}
-	g, _ := a.gates.LoadOrStore(id, newGate(a, id))
+	g, _ := c.gates.LoadOrStore(id, newGate(c, id))
 	return g.(*gate)
 }
 
-// NewRequest gives a request its order id. The id is made once, before the first attempt: it is what makes a second
-// attempt harmless. Errors: KindUnavailable, where the system gives no randomness.
+// NewRequest gives a request its order id. The id is made once, before the first attempt: it makes a second attempt
+// harmless. Errors: KindUnavailable, where the system gives no randomness.
 func NewRequest(req pipeline.OrderRequest) (lua.AdmitRequest, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -189,7 +190,7 @@ func NewRequest(req pipeline.OrderRequest) (lua.AdmitRequest, error) {
 	return r, nil
 }
 
-// shortHash keeps 96 bits: enough that two keys of one buyer never meet, and short in a million slots.
+// shortHash keeps 96 bits: enough that two keys of one buyer never collide, and short in a million slots.
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:12])

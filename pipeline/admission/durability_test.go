@@ -28,7 +28,7 @@ const (
 	replica = pipeline.DurabilityReplica
 )
 
-// waitsForDisk reports whether a server can be asked to confirm its disk, which makes the difference where appendfsync is
+// waitsForDisk reports whether a server can be asked to confirm its disk, which decides the level where appendfsync is
 // everysec.
 func waitsForDisk(r *pipelinetest.Rig) bool {
 	r.Helper()
@@ -39,10 +39,10 @@ func waitsForDisk(r *pipelinetest.Rig) bool {
 	return features.WaitAOF
 }
 
-// levels from weak to strong.
+// levels are all of them, from weak to strong.
 var levels = []pipeline.Durability{memory, fsync, replica}
 
-// reaches lets new buyers order until one is told at a level. What a disk or a replica confirms may be late on a machine
+// reaches lets new buyers order until a receipt has a level. What a disk or a replica confirms may be late on a machine
 // that is busy with something else.
 func reaches(r *pipelinetest.Rig, want pipeline.Durability) {
 	r.Helper()
@@ -53,15 +53,15 @@ func reaches(r *pipelinetest.Rig, want pipeline.Durability) {
 	})
 }
 
-func TestReceiptsTellWhatWasConfirmed(t *testing.T) {
+func TestReceiptsStateWhatWasConfirmed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name       string
 		settings   []string
 		replicated bool
 		want       pipeline.Durability
-		told       pipeline.Durability
-		orWaiting  pipeline.Durability // told instead by a server that has WAITAOF
+		level      pipeline.Durability // of the receipt
+		orWaiting  pipeline.Durability // its level instead where the server has WAITAOF
 	}{
 		{"every write on disk, asked for no more than a reply", nil, false, memory, memory, memory},
 		{"every write on disk", nil, false, fsync, fsync, fsync},
@@ -81,8 +81,10 @@ func TestReceiptsTellWhatWasConfirmed(t *testing.T) {
 			if test.replicated {
 				testkit.PrivateReplica(t, server)
 			}
-			r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1 << 20}, Admission: admission.Options{Durability: test.want}})
-			want := test.told
+			r := pipelinetest.New(t, pipelinetest.Options{
+				RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1 << 20}, Admission: admission.Options{Durability: test.want},
+			})
+			want := test.level
 			if waitsForDisk(r) {
 				want = test.orWaiting
 			}
@@ -108,16 +110,16 @@ func TestReceiptsTellWhatWasConfirmed(t *testing.T) {
 			}
 			for _, level := range levels[slices.Index(levels, want)+1:] {
 				if got := r.Labelled("sluice_admissions_durability_total", "level", string(level)); got != 0 {
-					t.Errorf("%v receipts were told at %s, which nothing confirmed", got, level)
+					t.Errorf("%v receipts state %s, which nothing confirmed", got, level)
 				}
 			}
 		})
 	}
 }
 
-// TestAReplicaThatHangsHoldsNobodyUp: accepts go on, told at the lower level; when it is back, so is the level. Either
-// change is logged once.
-func TestAReplicaThatHangsHoldsNobodyUp(t *testing.T) {
+// TestAReplicaThatHangsDelaysNobody: accepts go on at the lower level; when the replica is back, so is the level.
+// Either change is logged once.
+func TestAReplicaThatHangsDelaysNobody(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	second := testkit.PrivateReplica(t, server)
@@ -169,8 +171,8 @@ func waits(r *pipelinetest.Rig) int {
 	return calls
 }
 
-// TestALostReplyClaimsNothingThatWasNotConfirmed: the call is repeated on a connection that has written nothing. What it
-// finds there was written on another, and no replica has it.
+// TestALostReplyClaimsNothingThatWasNotConfirmed: the call is repeated on a connection that has written nothing. What
+// it finds there was written on another, and no replica has it.
 func TestALostReplyClaimsNothingThatWasNotConfirmed(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -200,20 +202,21 @@ func TestALostReplyClaimsNothingThatWasNotConfirmed(t *testing.T) {
 	if err := second.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, pipelinetest.CallLimit, "the replay to be told as received by the replica", func() bool {
+	testkit.Eventually(t, pipelinetest.CallLimit, "the replay to be confirmed by the replica", func() bool {
 		replayed, err := another.Admit(r.Ctx(), r.Sale, request)
 		return err == nil && replayed.Receipt.Durability == replica
 	})
 }
 
-// TestALostConfirmationIsALowerLevel: the accept stands, once, and its buyer gets his answer.
+// TestALostConfirmationIsALowerLevel: the accept stands, once, and its buyer gets an answer.
 func TestALostConfirmationIsALowerLevel(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	testkit.PrivateReplica(t, server)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1000}})
 	proxy := pipelinetest.Through(t, server.URL())
-	r.Admission = r.NewAdmission(testkit.Client(t, proxy.URL()), admission.Options{Durability: replica, AttemptTimeout: pipelinetest.CallLimit})
+	r.Admission = r.NewAdmission(testkit.Client(t, proxy.URL()),
+		admission.Options{Durability: replica, AttemptTimeout: pipelinetest.CallLimit})
 	reaches(r, replica)
 	before := len(r.Events(r.Sale))
 	proxy.DropReplyTo("\r\nwait\r\n", 1) // the command, not a key that begins like it
@@ -225,8 +228,8 @@ func TestALostConfirmationIsALowerLevel(t *testing.T) {
 	}
 }
 
-// TestTheLevelFollowsTheServer: what was found out at the start says nothing about a server that was restarted with other
-// settings, or that was given others while it ran.
+// TestTheLevelFollowsTheServer: the first examination says nothing about a server that was restarted with other
+// settings, or whose settings were changed while it ran.
 func TestTheLevelFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -247,7 +250,8 @@ func TestTheLevelFollowsTheServer(t *testing.T) {
 	if err := server.Restart(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, pipelinetest.CallLimit, "Redis answers", func() bool { return r.Redis.Ping(r.Ctx()).Err() == nil })
+	testkit.Eventually(t, pipelinetest.CallLimit, "Redis answers",
+		func() bool { return r.Redis.Ping(r.Ctx()).Err() == nil })
 	r.Ensure()
 	if got := r.Admit("restarted", 1).Durability; got != memory {
 		t.Errorf("restarted with appendfsync no: got %q, want memory", got)
@@ -262,8 +266,8 @@ func TestTheLevelFollowsTheServer(t *testing.T) {
 	})
 }
 
-// TestEveryNodeOfAClusterSpeaksForItself: two servers share the partitions, and only one has its disk confirm.
-func TestEveryNodeOfAClusterSpeaksForItself(t *testing.T) {
+// TestEveryNodeOfAClusterHasItsOwnLevel: two servers share the partitions, and the disk of only one confirms.
+func TestEveryNodeOfAClusterHasItsOwnLevel(t *testing.T) {
 	t.Parallel()
 	durable, lazy := testkit.PrivateRedis(t), testkit.PrivateRedis(t, "appendfsync no")
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{

@@ -1,12 +1,11 @@
 package admission
 
-// What the tests outside of the package need to see of its inside. They can't be inside: the test servers' package imports
-// this one.
+// The internals that the tests need. They are in an external test package because pipelinetest imports this one.
 
 // Waiting is how many requests wait in all gates, those of the call in flight not counted.
-func (a *Controller) Waiting() int {
+func (c *Controller) Waiting() int {
 	waiting := 0
-	a.gates.Range(func(_, value any) bool {
+	c.gates.Range(func(_, value any) bool {
 		g := value.(*gate)
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -17,9 +16,9 @@ func (a *Controller) Waiting() int {
 }
 
 // Busy reports whether any gate has requests, waiting or in a call.
-func (a *Controller) Busy() bool {
+func (c *Controller) Busy() bool {
 	busy := false
-	a.gates.Range(func(_, value any) bool {
+	c.gates.Range(func(_, value any) bool {
 		g := value.(*gate)
 		g.mu.Lock()
 		defer g.mu.Unlock()

@@ -27,15 +27,15 @@ type gate struct {
 	draining bool
 }
 
-func newGate(a *Controller, at pipeline.SalePartition) *gate {
-	return &gate{controller: a, at: at, keys: a.keys.ForSale(at.Partition, at.SaleID), marker: a.keys.Marker(at.Partition)}
+func newGate(c *Controller, at pipeline.SalePartition) *gate {
+	return &gate{controller: c, at: at, keys: c.keys.ForSale(at.Partition, at.SaleID), marker: c.keys.Marker(at.Partition)}
 }
 
 // pendingRequest is one request without an outcome yet.
 type pendingRequest struct {
 	ctx     context.Context // of the buyer's request; ends with the time limit too
 	request lua.AdmitRequest
-	answer  chan answer // capacity 1: the gate never waits for a buyer who has left
+	answer  chan answer // capacity 1: the gate never waits for a request that has ended
 }
 
 type answer struct {
@@ -43,7 +43,8 @@ type answer struct {
 	err      error
 }
 
-var errNoAnswer = pipeline.Errorf(pipeline.KindUnavailable, "no answer from Redis in time; repeat the request with the same Idempotency-Key")
+var errNoAnswer = pipeline.Errorf(pipeline.KindUnavailable,
+	"no answer from Redis in time; repeat the request with the same Idempotency-Key")
 
 // submit queues a request and waits for its answer.
 func (g *gate) submit(ctx context.Context, req pipeline.OrderRequest) (Decision, error) {
@@ -60,7 +61,7 @@ func (g *gate) submit(ctx context.Context, req pipeline.OrderRequest) (Decision,
 		return got.decision, got.err
 	case <-ctx.Done():
 	}
-	select { // both may have come at once, and an answer is worth more
+	select { // both may have come at once, and an answer counts for more
 	case got := <-pending.answer:
 		return got.decision, got.err
 	default:
@@ -107,12 +108,13 @@ func (g *gate) next() []*pendingRequest {
 	return batch
 }
 
-// run gets the outcome of a batch. It repeats a call whose reply was lost, with the same order ids, for as long as
-// a buyer of the batch waits; buyers who left are not admitted any more.
+// run gets the outcome of a batch. It repeats a call whose reply was lost, with the same order ids, as long as a
+// request of the batch waits; requests that have ended are not admitted any more.
 func (g *gate) run(batch []*pendingRequest) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.controller.log.Error("admission panicked", "sale", g.at.SaleID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			g.controller.log.Error("admission panicked", "sale", g.at.SaleID, "panic", fmt.Sprint(p), "stack",
+				string(debug.Stack()))
 			fail(batch, pipeline.Errorf(pipeline.KindUnavailable, "internal error"))
 		}
 	}()
@@ -129,7 +131,7 @@ func (g *gate) run(batch []*pendingRequest) {
 		}
 		g.controller.metrics.retries.Inc()
 		if redis.HasErrorPrefix(err, "BADSLOT") && len(batch) > 1 {
-			for i := range batch { // one buyer's slot can't be read: the others must not suffer for it
+			for i := range batch { // one buyer's slot can't be read: the others' requests must not fail for it
 				g.run(batch[i : i+1])
 			}
 			return
@@ -139,14 +141,14 @@ func (g *gate) run(batch []*pendingRequest) {
 			fail(batch, retry.Unavailable(err))
 			return
 		}
-		backoff.Wait(context.Background()) // a buyer who leaves meanwhile is noticed after it
+		backoff.Wait(context.Background()) // a request that ends meanwhile is noticed after it
 	}
 }
 
 // attempt runs the script once and finds out how durable its accepts are.
 func (g *gate) attempt(batch []*pendingRequest, again bool) (lua.AdmitReply, pipeline.Durability, error) {
-	a := g.controller
-	ctx, cancel := context.WithTimeout(context.Background(), a.opts.AttemptTimeout)
+	c := g.controller
+	ctx, cancel := context.WithTimeout(context.Background(), c.opts.AttemptTimeout)
 	defer cancel()
 	if err := g.number(ctx, batch); err != nil {
 		return lua.AdmitReply{}, "", err
@@ -155,20 +157,20 @@ func (g *gate) attempt(batch []*pendingRequest, again bool) (lua.AdmitReply, pip
 	for i, pending := range batch {
 		requests[i] = pending.request
 	}
-	a.metrics.batchSize.Observe(float64(len(batch)))
-	connection, err := a.confirmer.connect(ctx, g.marker)
+	c.metrics.batchSize.Observe(float64(len(batch)))
+	conn, err := c.confirmer.connect(ctx, g.marker)
 	if err != nil {
 		return lua.AdmitReply{}, "", err
 	}
-	reply, err := lua.Admit(ctx, connection, g.keys, g.at.SaleID, a.opts.StreamMaxLag, requests)
+	reply, err := lua.Admit(ctx, conn, g.keys, g.at.SaleID, c.opts.StreamMaxLag, requests)
 	if err != nil {
-		a.confirmer.failed(connection, err)
+		c.confirmer.failed(conn, err)
 		return lua.AdmitReply{}, "", err
 	}
-	return reply, a.confirmer.confirm(connection, g.marker, again, reply), nil
+	return reply, c.confirmer.confirm(conn, g.marker, again, reply), nil
 }
 
-// number gives order numbers to those that have none yet; a second attempt keeps the first one's.
+// number gives order numbers to the requests that have none yet; a second attempt keeps those of the first.
 func (g *gate) number(ctx context.Context, batch []*pendingRequest) error {
 	if !slices.ContainsFunc(batch, func(pending *pendingRequest) bool { return pending.request.Number == 0 }) {
 		return nil
@@ -194,7 +196,8 @@ func (g *gate) deliver(batch []*pendingRequest, reply lua.AdmitReply, level pipe
 			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", g.at.SaleID)}
 			continue
 		case lua.AdmitUntrusted:
-			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart", g.at.SaleID)}
+			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart",
+				g.at.SaleID)}
 			continue
 		}
 		pending.answer <- answer{decision: Decision{
@@ -214,7 +217,7 @@ func fail(batch []*pendingRequest, err error) {
 	for _, pending := range batch {
 		select {
 		case pending.answer <- answer{err: err}:
-		default: // it has its answer already
+		default: // already answered
 		}
 	}
 }

@@ -20,11 +20,11 @@ import (
 	"sluice/pipeline/pipelinetest"
 )
 
-// patient are the options of an Admission that waits longer than any test holds Redis up.
+// patient are the options of a Controller that waits longer than any test blocks Redis.
 var patient = admission.Options{RequestTimeout: pipelinetest.CallLimit, AttemptTimeout: pipelinetest.CallLimit}
 
-// faultyRig is a rig whose admission reaches Redis through a bad network. Everything else goes there directly. The
-// admission has its first order numbers, its script and a connection.
+// faultyRig is a rig whose admission reaches Redis through a faulty network. Everything else goes there directly. The
+// admission already has its first order numbers, its script and a connection.
 type faultyRig struct {
 	*pipelinetest.Rig
 	proxy  *faultnet.Proxy
@@ -37,7 +37,8 @@ func newFaultyRig(t *testing.T, opts admission.Options) *faultyRig {
 	proxy := pipelinetest.Through(t, pipelinetest.RedisURL(r))
 	client := testkit.Client(t, proxy.URL())
 	r.Admission = r.NewAdmission(client, opts)
-	testkit.Eventually(t, pipelinetest.CallLimit, "the first order", func() bool { // more often than once where the test's limits are short
+	// More than one attempt is needed where the test's limits are short.
+	testkit.Eventually(t, pipelinetest.CallLimit, "the first order", func() bool {
 		got, err := r.Try(pipeline.OrderRequest{UserID: "first", Quantity: 1})
 		return err == nil && (got.Result == admission.Accepted || got.Result == admission.AlreadyOrdered)
 	})
@@ -76,7 +77,7 @@ func (q *requests) done() map[string]result {
 	return q.answers
 }
 
-// wantAllAccepted also holds the answers against what Redis has stored: one slot and one event each, as told.
+// wantAllAccepted also compares the answers with Redis: one slot and one event each, as in the receipt.
 func (q *requests) wantAllAccepted() {
 	q.r.Helper()
 	answers := q.done()
@@ -94,10 +95,11 @@ func (q *requests) wantAllAccepted() {
 			q.r.Errorf("%s has %d events, want 1", user, len(of))
 			continue
 		}
-		told := a.Receipt
-		if slot.OrderID != told.OrderID || slot.Number != told.Number || of[0].OrderID != told.OrderID ||
-			of[0].Number != told.Number || !of[0].AcceptedAt.Equal(told.AcceptedAt) || of[0].Quantity != told.Quantity {
-			q.r.Errorf("%s was told %+v, but Redis holds slot %+v and event %+v", user, told, slot, of[0])
+		receipt := a.Receipt
+		if slot.OrderID != receipt.OrderID || slot.Number != receipt.Number || of[0].OrderID != receipt.OrderID ||
+			of[0].Number != receipt.Number || !of[0].AcceptedAt.Equal(receipt.AcceptedAt) ||
+			of[0].Quantity != receipt.Quantity {
+			q.r.Errorf("%s got receipt %+v, but Redis has slot %+v and event %+v", user, receipt, slot, of[0])
 		}
 	}
 }
@@ -123,36 +125,35 @@ func (f *faultyRig) occupied(q *requests, user string) {
 
 func TestWhatComesDuringACallGoesTogetherWithTheNext(t *testing.T) {
 	t.Parallel()
-	f := newFaultyRig(t, patient)
-	q := newRequests(f.Rig)
-	f.occupied(q, "second")
-	const waiting = 300
-	q.send(f.Ctx(), users("buyer", waiting)...)
-	testkit.Eventually(t, pipelinetest.CallLimit, "all to wait", func() bool { return f.Admission.Waiting() == waiting })
-	f.proxy.Thaw()
-	q.wantAllAccepted()
-	// One call for the first, one for the second, and as few as can be for the others.
-	if got, want := f.Count("sluice_admission_batch_size"), float64(2+3); got != want {
-		t.Errorf("got %v calls, want %v", got, want)
-	}
+	wantBatches(t, patient, 300, 3)
 }
 
 func TestABatchIsNoLongerThanAllowed(t *testing.T) {
 	t.Parallel()
-	f := newFaultyRig(t, admission.Options{RequestTimeout: pipelinetest.CallLimit, AttemptTimeout: pipelinetest.CallLimit, BatchLimit: 7})
+	opts := patient
+	opts.BatchLimit = 7
+	wantBatches(t, opts, 15, 3)
+}
+
+// wantBatches fails unless requests that come during a call are answered by a number of further calls: as few as can
+// be.
+func wantBatches(t *testing.T, opts admission.Options, requests, batches int) {
+	t.Helper()
+	f := newFaultyRig(t, opts)
 	q := newRequests(f.Rig)
 	f.occupied(q, "second")
-	q.send(f.Ctx(), users("buyer", 15)...)
-	testkit.Eventually(t, pipelinetest.CallLimit, "all to wait", func() bool { return f.Admission.Waiting() == 15 })
+	q.send(f.Ctx(), users("buyer", requests)...)
+	testkit.Eventually(t, pipelinetest.CallLimit, "all to wait", func() bool { return f.Admission.Waiting() == requests })
 	f.proxy.Thaw()
 	q.wantAllAccepted()
-	if got, want := f.Count("sluice_admission_batch_size"), float64(2+3); got != want {
+	// One call for the first, one for the second, and the batches for the others.
+	if got, want := f.Count("sluice_admission_batch_size"), float64(2+batches); got != want {
 		t.Errorf("got %v calls, want %v", got, want)
 	}
 }
 
-// The quick ones of lone requests are compared with those of bare script calls, made in turns so that a busy machine slows
-// both. A request that waits for something waits every time; what a busy machine adds spares some.
+// The quickest of the lone requests are compared with the quickest of bare script calls, made in turns so that a busy
+// machine slows both. A request that waits for something waits every time; what a busy machine adds spares some.
 func TestALoneRequestWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1000}, Admission: patient})
@@ -164,8 +165,9 @@ func TestALoneRequestWaitsForNothing(t *testing.T) {
 		r.Admit(fmt.Sprintf("whole-%d", i), 1)
 		whole = append(whole, time.Since(began))
 		began = time.Now()
-		request := lua.AdmitRequest{OrderID: fmt.Sprintf("bare-%d", i), Number: 1, UserID: fmt.Sprintf("bare-%d", i), Quantity: 1}
-		if _, err := lua.Admit(r.Ctx(), r.Redis, keys, r.Sale.ID, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request}); err != nil {
+		user := fmt.Sprintf("bare-%d", i)
+		request := []lua.AdmitRequest{{OrderID: user, Number: 1, UserID: user, Quantity: 1}}
+		if _, err := lua.Admit(r.Ctx(), r.Redis, keys, r.Sale.ID, pipeline.DefaultStreamMaxLag, request); err != nil {
 			t.Fatal(err)
 		}
 		bare = append(bare, time.Since(began))
@@ -174,7 +176,8 @@ func TestALoneRequestWaitsForNothing(t *testing.T) {
 	slices.Sort(whole)
 	const quick = rounds / 8
 	if got, limit := whole[quick], 3*bare[quick]+2*time.Millisecond; got > limit {
-		t.Errorf("an eighth of the lone requests took up to %s, of bare calls %s; at most %s is allowed", got, bare[quick], limit)
+		t.Errorf("an eighth of the lone requests took up to %s, of bare calls %s; at most %s is allowed",
+			got, bare[quick], limit)
 	}
 	if calls := r.Count("sluice_admission_batch_size"); calls != rounds {
 		t.Errorf("got %v calls for %d lone requests", calls, rounds)
@@ -184,22 +187,25 @@ func TestALoneRequestWaitsForNothing(t *testing.T) {
 func TestAFullQueueTurnsAway(t *testing.T) {
 	t.Parallel()
 	const room = 5
-	f := newFaultyRig(t, admission.Options{RequestTimeout: pipelinetest.CallLimit, AttemptTimeout: pipelinetest.CallLimit, QueueLimit: room})
+	opts := patient
+	opts.QueueLimit = room
+	f := newFaultyRig(t, opts)
 	q := newRequests(f.Rig)
 	f.occupied(q, "second")
 	q.send(f.Ctx(), users("buyer", room)...)
-	testkit.Eventually(t, pipelinetest.CallLimit, "the queue to fill", func() bool { return f.Admission.Waiting() == room })
+	testkit.Eventually(t, pipelinetest.CallLimit, "the queue to fill",
+		func() bool { return f.Admission.Waiting() == room })
 	_, err := f.Try(pipeline.OrderRequest{UserID: "one-too-many", Quantity: 1})
 	pipelinetest.WantKind(t, err, pipeline.KindOverloaded)
 	f.proxy.Thaw()
 	q.wantAllAccepted()
-	if _, marked := f.Slots(f.Sale)["one-too-many"]; marked {
+	if _, admitted := f.Slots(f.Sale)["one-too-many"]; admitted {
 		t.Error("the request that was turned away was admitted")
 	}
 	f.Admit("one-too-many", 1)
 }
 
-func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
+func TestAFrozenRedisIsReportedWithinTheDeadline(t *testing.T) {
 	t.Parallel()
 	const limit = 300 * time.Millisecond
 	f := newFaultyRig(t, admission.Options{RequestTimeout: limit, AttemptTimeout: limit / 3})
@@ -209,7 +215,8 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 	_, err := f.Try(request)
 	took := time.Since(began)
 	pipelinetest.WantKind(t, err, pipeline.KindUnavailable)
-	if took < limit || took > pipelinetest.CallLimit/2 { // the margin is for a busy machine: what has no deadline takes for ever
+	// the margin is for a busy machine; without a deadline it is endless
+	if took < limit || took > pipelinetest.CallLimit/2 {
 		t.Errorf("the answer took %s, want %s", took, limit)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit/3)
@@ -217,7 +224,7 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 	_, err = f.Admission.Admit(ctx, f.Sale, pipeline.OrderRequest{UserID: "bob", Quantity: 1})
 	pipelinetest.WantKind(t, err, pipeline.KindUnavailable)
 
-	// All the tries arrive now. None of them may count twice, and the same key tells the buyer what became of them.
+	// All the attempts arrive now. None of them may count twice, and a request with the same key gets their outcome.
 	f.proxy.Thaw()
 	testkit.Eventually(t, pipelinetest.CallLimit, "an answer", func() bool {
 		got, err := f.Try(request)
@@ -232,7 +239,9 @@ func TestAFrozenRedisIsToldWithinTheDeadline(t *testing.T) {
 		t.Fatalf("the key again: got %q", again.Result)
 	}
 	// What is left then are the client's idle connections: one for commands, one for pipelines.
-	testkit.Eventually(t, pipelinetest.CallLimit, "the tries to arrive and their connections to end", func() bool { return f.proxy.Connections() <= 2 })
+	testkit.Eventually(t, pipelinetest.CallLimit, "the attempts to arrive and their connections to end", func() bool {
+		return f.proxy.Connections() <= 2
+	})
 	var of []pipeline.Event
 	for _, e := range f.Events(f.Sale) {
 		if e.UserID == "ann" {
@@ -270,7 +279,8 @@ func TestALostReplyToAWholeBatch(t *testing.T) {
 	q.send(f.Ctx(), users("buyer", 200)...)
 	q.wantAllAccepted()
 	if f.proxy.Lost() != 3 || f.Stock(f.Sale) != 799 || len(f.Events(f.Sale)) != 201 {
-		t.Errorf("got %d replies lost, %d units left, %d events, want 3, 799, 201", f.proxy.Lost(), f.Stock(f.Sale), len(f.Events(f.Sale)))
+		t.Errorf("got %d replies lost, %d units left, %d events, want 3, 799, 201",
+			f.proxy.Lost(), f.Stock(f.Sale), len(f.Events(f.Sale)))
 	}
 }
 
@@ -295,36 +305,39 @@ func TestABuyerWhoLeftTheQueueIsNotAdmitted(t *testing.T) {
 	leaving, leave := context.WithCancel(context.Background())
 	gone := newRequests(f.Rig)
 	gone.send(leaving, "gone")
-	q.send(f.Ctx(), "stays")
+	q.send(f.Ctx(), "patient")
 	testkit.Eventually(t, pipelinetest.CallLimit, "both to wait", func() bool { return f.Admission.Waiting() == 2 })
 	leave()
 	pipelinetest.WantKind(t, gone.done()["gone"].err, pipeline.KindUnavailable)
 	f.proxy.Thaw()
 	q.wantAllAccepted()
-	if _, marked := f.Slots(f.Sale)["gone"]; marked {
+	if _, admitted := f.Slots(f.Sale)["gone"]; admitted {
 		t.Error("a buyer who had left was admitted")
 	}
 }
 
-func TestABuyerWhoLeftBetweenTwoTriesIsNotAdmitted(t *testing.T) {
+func TestABuyerWhoLeftBetweenTwoAttemptsIsNotAdmitted(t *testing.T) {
 	t.Parallel()
 	f := newFaultyRig(t, admission.Options{RequestTimeout: pipelinetest.CallLimit})
 	f.proxy.Cut()
 	leaving, leave := context.WithCancel(context.Background())
 	gone := newRequests(f.Rig)
 	gone.send(leaving, "gone")
-	testkit.Eventually(t, pipelinetest.CallLimit, "a try", func() bool { return f.Count("sluice_admission_retries_total") > 0 })
+	testkit.Eventually(t, pipelinetest.CallLimit, "an attempt", func() bool {
+		return f.Count("sluice_admission_retries_total") > 0
+	})
 	leave()
 	pipelinetest.WantKind(t, gone.done()["gone"].err, pipeline.KindUnavailable)
-	testkit.Eventually(t, pipelinetest.CallLimit, "the try under way to fail", func() bool { return !f.Admission.Busy() })
+	testkit.Eventually(t, pipelinetest.CallLimit, "the attempt under way to fail",
+		func() bool { return !f.Admission.Busy() })
 	f.proxy.Heal()
-	f.Admit("stays", 1)
-	if _, marked := f.Slots(f.Sale)["gone"]; marked {
+	f.Admit("patient", 1)
+	if _, admitted := f.Slots(f.Sale)["gone"]; admitted {
 		t.Error("a buyer who had left was admitted")
 	}
 }
 
-// Buyers come all the time while Redis is killed and comes back. Whoever was told "accepted" has an event.
+// Buyers come all the time while Redis is killed and comes back. Every buyer who was answered "accepted" has an event.
 func TestAdmissionOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -333,16 +346,17 @@ func TestAdmissionOutlivesRedis(t *testing.T) {
 	ctx, stop := context.WithCancel(r.Ctx())
 	var buyers sync.WaitGroup
 	var accepts, refusals atomic.Int64
-	told := make([]map[string]string, 8) // order id → user
-	for i := range told {
-		told[i] = map[string]string{}
+	answered := make([]map[string]string, 8) // order id → user
+	for i := range answered {
+		answered[i] = map[string]string{}
 		buyers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				user := fmt.Sprintf("buyer-%d-%d", i, n)
-				got, err := r.Admission.Admit(context.Background(), r.Sale, pipeline.OrderRequest{UserID: user, Quantity: 1})
+				request := pipeline.OrderRequest{UserID: user, Quantity: 1}
+				got, err := r.Admission.Admit(context.Background(), r.Sale, request)
 				switch {
 				case err == nil && got.Result == admission.Accepted:
-					told[i][got.Receipt.OrderID] = user
+					answered[i][got.Receipt.OrderID] = user
 					accepts.Add(1)
 				case pipeline.KindOf(err) == pipeline.KindUnavailable:
 					refusals.Add(1)
@@ -357,7 +371,9 @@ func TestAdmissionOutlivesRedis(t *testing.T) {
 	}
 	for range 2 {
 		atLeast := accepts.Load() + 100
-		testkit.Eventually(t, pipelinetest.CallLimit, "buyers to be served", func() bool { return accepts.Load() > atLeast || t.Failed() })
+		testkit.Eventually(t, pipelinetest.CallLimit, "buyers to be served", func() bool {
+			return accepts.Load() > atLeast || t.Failed()
+		})
 		if err := server.Kill(); err != nil {
 			t.Error(err)
 		}
@@ -366,7 +382,9 @@ func TestAdmissionOutlivesRedis(t *testing.T) {
 		}
 	}
 	atLeast := accepts.Load() + 100
-	testkit.Eventually(t, pipelinetest.CallLimit, "buyers to be served again", func() bool { return accepts.Load() > atLeast || t.Failed() })
+	testkit.Eventually(t, pipelinetest.CallLimit, "buyers to be served again", func() bool {
+		return accepts.Load() > atLeast || t.Failed()
+	})
 	stop()
 	buyers.Wait()
 
@@ -374,34 +392,39 @@ func TestAdmissionOutlivesRedis(t *testing.T) {
 	for _, e := range r.Events(r.Sale) {
 		events[e.OrderID] = e.UserID
 	}
-	for _, orders := range told {
+	for _, orders := range answered {
 		for id, user := range orders {
 			if events[id] != user {
-				t.Errorf("%s was told that order %s is accepted, but there is no event of it", user, id)
+				t.Errorf("%s got a receipt for order %s, but there is no event of it", user, id)
 			}
 		}
 	}
 	if sum := int64(len(events)) + r.Stock(r.Sale); sum != 1<<20 || len(r.Slots(r.Sale)) != len(events) {
-		t.Errorf("stock and events add up to %d, want %d; %d buyers are marked, %d have events", sum, 1<<20, len(r.Slots(r.Sale)), len(events))
+		t.Errorf("stock and events add up to %d, want %d; %d buyers have slots, %d have events",
+			sum, 1<<20, len(r.Slots(r.Sale)), len(events))
 	}
-	t.Logf("%d accepts, %d answers that came to nothing", accepts.Load(), refusals.Load())
+	t.Logf("%d accepts, %d refusals", accepts.Load(), refusals.Load())
 }
 
 func TestAServerThatTookOverIsFound(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Admission: admission.Options{RequestTimeout: pipelinetest.CallLimit}})
+	r := pipelinetest.New(t, pipelinetest.Options{
+		RedisURL: server.URL(), Admission: admission.Options{RequestTimeout: pipelinetest.CallLimit},
+	})
 	r.Admit("ann", 1)
-	if err := r.Redis.ReplicaOf(r.Ctx(), "127.0.0.1", "1").Err(); err != nil { // a replica of nobody: it refuses writes
+	if err := r.Redis.ReplicaOf(r.Ctx(), "127.0.0.1", "1").Err(); err != nil { // a replica of no server: it refuses writes
 		t.Fatal(err)
 	}
 	q := newRequests(r)
 	q.send(r.Ctx(), "bob")
-	testkit.Eventually(t, pipelinetest.CallLimit, "a try", func() bool { return r.Count("sluice_admission_retries_total") > 0 })
+	testkit.Eventually(t, pipelinetest.CallLimit, "an attempt", func() bool {
+		return r.Count("sluice_admission_retries_total") > 0
+	})
 	if err := r.Redis.ReplicaOf(r.Ctx(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
-	// It may hold an older state now: the gate finds it, and nobody is admitted before it is verified.
+	// Its state may be an older one now: the gate finds it, and admits no buyer before it is verified.
 	pipelinetest.WantKind(t, q.done()["bob"].err, pipeline.KindNotLoaded)
 	r.Verifies()
 	testkit.Eventually(t, pipelinetest.CallLimit, "orders after the verification", func() bool {
@@ -443,9 +466,10 @@ func TestAFullRedisWritesNothingByHalves(t *testing.T) {
 		}
 	}
 	if got := r.Count("sluice_admission_retries_total"); got != 4 {
-		t.Errorf("4 requests failed after %v calls: what does not pass by itself is not repeated", got)
+		t.Errorf("4 requests failed after %v calls: an error that is not transient must not be repeated", got)
 	}
-	if decision, err := r.Try(pipeline.OrderRequest{UserID: "ann", Quantity: 1}); err != nil || decision.Result != admission.AlreadyOrdered {
+	decision, err := r.Try(pipeline.OrderRequest{UserID: "ann", Quantity: 1})
+	if err != nil || decision.Result != admission.AlreadyOrdered {
 		t.Errorf("an answer that needs no memory: got %q, %v", decision.Result, err)
 	}
 	if after := r.Dump(r.Sale); after != before {
@@ -453,7 +477,8 @@ func TestAFullRedisWritesNothingByHalves(t *testing.T) {
 	}
 	limit("0")
 	r.Admit("bob", 1)
-	if _, err := withoutNumbers.Admit(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: "cat", Quantity: 1}); err != nil {
+	_, err = withoutNumbers.Admit(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: "cat", Quantity: 1})
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -462,7 +487,8 @@ func TestARefusalOfRedisIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Admission: patient})
 	r.Admit("ann", 1)
-	if err := r.Redis.Set(r.Ctx(), r.Keys.Buyers(r.Sale.Partitions[0], r.Sale.ID), "not a hash", 0).Err(); err != nil {
+	slots := r.Keys.Buyers(r.Sale.Partitions[0], r.Sale.ID)
+	if err := r.Redis.Set(r.Ctx(), slots, "not a hash", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.Try(pipeline.OrderRequest{UserID: "bob", Quantity: 1})
@@ -505,7 +531,7 @@ func TestCloseWaitsForThoseInFlightAndRefusesLaterOnes(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	q.wantAllAccepted()
-	if _, marked := f.Slots(f.Sale)["late"]; marked {
+	if _, admitted := f.Slots(f.Sale)["late"]; admitted {
 		t.Error("a request after Close was admitted")
 	}
 	_, err := f.Try(pipeline.OrderRequest{UserID: "later", Quantity: 1})

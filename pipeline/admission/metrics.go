@@ -9,7 +9,7 @@ import (
 	"sluice/pipeline"
 )
 
-// AdmissionMetrics count order requests and the calls of admit.lua. Labels are bounded: never an order or a buyer.
+// Metrics count order requests and the calls of admit.lua. Labels are bounded: never an order or a buyer.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	duration  prometheus.Histogram
@@ -18,22 +18,27 @@ type Metrics struct {
 	levels    *prometheus.CounterVec
 }
 
-// NewAdmissionMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	return &Metrics{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_admissions_total", Help: "Order requests by sale and result."}, []string{"sale", "result"}),
+			Name: "sluice_admissions_total", Help: "Order requests by sale and result.",
+		}, []string{"sale", "result"}),
 		duration: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_admission_duration_seconds", Help: "From request to answer, in the process.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}), // 0.5 ms … 16 s
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16), // 0.5 ms … 16 s
+		}),
 		batchSize: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_admission_batch_size", Help: "Requests per admit call.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 11)}), // 1 … 1024
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11), // 1 … 1024
+		}),
 		retries: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_admission_retries_total", Help: "Admit calls that failed and were repeated or given up."}),
+			Name: "sluice_admission_retries_total", Help: "Admit calls that failed and were repeated or given up.",
+		}),
 		levels: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_admissions_durability_total", Help: "Receipts by what was confirmed before they were given."}, []string{"level"}),
+			Name: "sluice_admissions_durability_total", Help: "Receipts by what was confirmed before they were given.",
+		}, []string{"level"}),
 	}
 }
 

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// recentAge is how long an accept is remembered after its receipt was given: far longer than workers need to bring it to
-	// Postgres, from where it can't be lost any more.
+	// recentAge is how long an accept is remembered after its receipt was given: far longer than workers need to bring it
+	// to Postgres, from where it can't be lost any more.
 	recentAge = time.Minute
 	// recentLimit bounds what is remembered, some 40 MB: at 10,000 accepts a second, the last 13 seconds.
 	recentLimit = 1 << 17
 )
 
-// recentAccepts are the accepts that this process gave receipts for. When Redis has lost its state they are submitted to it
-// again: a buyer who has a receipt has an order as long as one process lives that knows of it.
+// recentAccepts are the accepts that this process gave receipts for. When Redis has lost its state they are submitted
+// to it again: a receipt stands for an order as long as one process lives that remembers it.
 type recentAccepts struct {
 	mu      sync.Mutex // protects the two below
 	accepts []recentAccept
@@ -34,34 +34,39 @@ func (r *recentAccepts) add(accepts []recentAccept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for r.first < len(r.accepts) && (now.Sub(r.accepts[r.first].at) > recentAge || len(r.accepts)-r.first+len(accepts) > recentLimit) {
+	for r.first < len(r.accepts) {
+		old, full := now.Sub(r.accepts[r.first].at) > recentAge, len(r.accepts)-r.first+len(accepts) > recentLimit
+		if !old && !full {
+			break
+		}
 		r.accepts[r.first] = recentAccept{} // frees its strings
 		r.first++
 	}
-	if r.first > len(r.accepts)/2 { // moved at most once for each that is added
+	if r.first > len(r.accepts)/2 { // each is moved at most once for each that is added
 		r.accepts = append(r.accepts[:0], r.accepts[r.first:]...)
 		r.first = 0
 	}
 	r.accepts = append(r.accepts, accepts...)
 }
 
-// of returns what is remembered of a partition, by sale.
+// of returns the remembered accepts of a partition, by sale.
 func (r *recentAccepts) of(p pipeline.Partition) map[string][]pipeline.Accept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	bySale := map[string][]pipeline.Accept{}
 	now := time.Now()
-	for _, one := range r.accepts[r.first:] {
-		if one.Partition == p && now.Sub(one.at) <= recentAge {
-			bySale[one.SaleID] = append(bySale[one.SaleID], one.Accept)
+	for _, accept := range r.accepts[r.first:] {
+		if accept.Partition == p && now.Sub(accept.at) <= recentAge {
+			bySale[accept.SaleID] = append(bySale[accept.SaleID], accept.Accept)
 		}
 	}
 	return bySale
 }
 
-// RecentAccepts returns the accepts on a partition that this Admission gave receipts for within the last minute, by sale.
-func (a *Controller) RecentAccepts(p pipeline.Partition) map[string][]pipeline.Accept {
-	return a.recent.of(p)
+// RecentAccepts returns the accepts on a partition that this Controller gave receipts for within the last minute, by
+// sale.
+func (c *Controller) RecentAccepts(p pipeline.Partition) map[string][]pipeline.Accept {
+	return c.recent.of(p)
 }
 
 // remember keeps the accepts of a batch whose receipts are about to be given.

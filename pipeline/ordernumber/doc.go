@@ -3,8 +3,8 @@
 // them.
 //
 // All of it is in generator.go. A Generator leases blocks of a daily counter in Redis, and builds a number from the
-// second and the counter. It relies on the script lua/lease.lua, which begins anew at random when Redis has lost the
-// counter or has come back with an older one, so that no block is leased twice.
+// second and the counter. It relies on the script lua/lease.lua, which continues from a random place when Redis has
+// lost the counter or has come back with an older one; that two blocks in use overlap is then as good as impossible.
 //
 // It does not issue numbers without gaps (a process that ends leaves the rest of its block unused), and does not retry:
 // a failed lease is an error of the caller's attempt.
