@@ -40,21 +40,9 @@ func (b *Burier) Bury(ctx context.Context, letter Message, event *pipeline.Event
 		return err
 	}
 	b.metrics.letters.WithLabelValues(letter.Reason).Inc()
-	b.log.Error(
-		"event became a dead letter",
-		"partition",
-		letter.Partition,
-		"entry",
-		letter.EntryID,
-		"reason",
-		letter.Reason,
-		"sale",
-		letter.SaleID,
-		"order",
-		letter.OrderID,
-		"error",
-		letter.Error,
-	)
+	b.log.Error("event became a dead letter",
+		"partition", letter.Partition, "entry", letter.EntryID, "reason", letter.Reason,
+		"sale", letter.SaleID, "order", letter.OrderID, "error", letter.Error)
 	return nil
 }
 

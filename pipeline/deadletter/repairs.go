@@ -50,10 +50,7 @@ func readReplay(letter *Letter, repairs map[string]string) (ReplayAs, error) {
 	event, err := pipeline.DecodeEvent(letter.Partition, letter.EntryID, fields)
 	if err != nil {
 		return ReplayAs{}, pipeline.Errorf(
-			pipeline.KindInvalid,
-			"dead letter %d: %s; give the field another value",
-			letter.ID,
-			err,
+			pipeline.KindInvalid, "dead letter %d: %s; give the field another value", letter.ID, err,
 		)
 	}
 	return ReplayAs{SaleID: event.SaleID, UserID: event.UserID, Quantity: event.Quantity}, nil

@@ -37,9 +37,7 @@ type ReplayStore interface {
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	Generation(ctx context.Context) (pipeline.Generation, error)
 	PersistOrders(
-		ctx context.Context,
-		generation pipeline.Generation,
-		events []pipeline.Event,
+		ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
 	) ([]pipeline.PersistOutcome, error)
 }
 
@@ -56,11 +54,7 @@ type Replayer struct {
 
 // NewReplayer returns a Replayer over both stores.
 func NewReplayer(
-	rdb redis.UniversalClient,
-	keys pipeline.Keys,
-	store ReplayStore,
-	releaser *lifecycle.Releaser,
-	log *slog.Logger,
+	rdb redis.UniversalClient, keys pipeline.Keys, store ReplayStore, releaser *lifecycle.Releaser, log *slog.Logger,
 ) *Replayer {
 	return &Replayer{
 		rdb:      rdb,
@@ -100,10 +94,7 @@ func (r *Replayer) Replay(ctx context.Context, id int64, actor string, repairs m
 	sale, err := r.store.Sale(ctx, as.SaleID)
 	if pipeline.KindOf(err) == pipeline.KindNotFound {
 		return letter, pipeline.Errorf(
-			pipeline.KindInvalid,
-			"dead letter %d: field s: there is no sale %s; give the field another value",
-			id,
-			as.SaleID,
+			pipeline.KindInvalid, "dead letter %d: field s: there is no sale %s; give the field another value", id, as.SaleID,
 		)
 	}
 	if err != nil {

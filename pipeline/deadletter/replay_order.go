@@ -42,11 +42,7 @@ func (r *Replayer) slot(ctx context.Context, sale *pipeline.Sale, userID string)
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	slot, err := redisstore.ReadSlot(
-		ctx,
-		r.rdb,
-		r.keys,
-		pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)},
-		userID,
+		ctx, r.rdb, r.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}, userID,
 	)
 	if pipeline.KindOf(err) == pipeline.KindNotFound {
 		return lua.Slot{}, nil
@@ -70,20 +66,12 @@ func ownSlot(l *Letter, slot lua.Slot, p pipeline.Partition) bool {
 // ownOrder persists the letter's own order, which the slot describes in full. It is what a worker would have done with
 // the entry, and like that it changes nothing the second time.
 func (r *Replayer) ownOrder(
-	ctx context.Context,
-	generation pipeline.Generation,
-	letter *Letter,
-	sale *pipeline.Sale,
-	as ReplayAs,
-	slot lua.Slot,
+	ctx context.Context, generation pipeline.Generation, letter *Letter, sale *pipeline.Sale, as ReplayAs, slot lua.Slot,
 ) (string, error) {
 	if slot.Quantity != as.Quantity {
 		return "", pipeline.Errorf(
-			pipeline.KindInvalid,
-			"dead letter %d: field q: order %s was accepted for %d units, and holds them; set it to that",
-			letter.ID,
-			slot.OrderID,
-			slot.Quantity,
+			pipeline.KindInvalid, "dead letter %d: field q: order %s was accepted for %d units, and holds them; set it to that",
+			letter.ID, slot.OrderID, slot.Quantity,
 		)
 	}
 	if _, err := r.begin(ctx, letter, slot.OrderID, as); err != nil {
@@ -99,10 +87,7 @@ func (r *Replayer) ownOrder(
 }
 
 func (r *Replayer) persist(
-	ctx context.Context,
-	generation pipeline.Generation,
-	letter *Letter,
-	event pipeline.Event,
+	ctx context.Context, generation pipeline.Generation, letter *Letter, event pipeline.Event,
 ) error {
 	outcomes, err := r.store.PersistOrders(ctx, generation, []pipeline.Event{event})
 	switch {
@@ -143,8 +128,7 @@ func (r *Replayer) checkBuyer(ctx context.Context, letter *Letter, sale *pipelin
 	switch latest, err := r.store.LatestOrder(ctx, sale.ID, as.UserID); {
 	case err == nil && latest.Status.Live() && latest.ID != letter.ReplayID:
 		return r.whyNot(
-			ctx,
-			letter.ID,
+			ctx, letter.ID,
 			cantBeTaken(letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, latest.ID, sale.ID)),
 		)
 	case pipeline.KindOf(err) == pipeline.KindNotFound:
@@ -165,11 +149,9 @@ func (r *Replayer) begin(ctx context.Context, letter *Letter, orderID string, as
 	case noted != as:
 		return "", pipeline.Errorf(
 			pipeline.KindConflict,
-			"a replay of dead letter %d for %d units by buyer %s in sale %s was begun, and its outcome is not known; repeat that first",
-			letter.ID,
-			noted.Quantity,
-			noted.UserID,
-			noted.SaleID,
+			"a replay of dead letter %d for %d units by buyer %s in sale %s was begun, and its outcome is not known; "+
+				"repeat that first",
+			letter.ID, noted.Quantity, noted.UserID, noted.SaleID,
 		)
 	}
 	return stored, nil
@@ -194,9 +176,7 @@ func (r *Replayer) call(ctx context.Context, sale *pipeline.Sale, request lua.Ad
 	defer cancel()
 	unknown := func(err error) (lua.AdmitOutcome, error) {
 		return lua.AdmitOutcome{}, pipeline.Wrap(
-			pipeline.KindUnavailable,
-			err,
-			"Redis did not answer as it should, and the order may stand; repeat the replay",
+			pipeline.KindUnavailable, err, "Redis did not answer as it should, and the order may stand; repeat the replay",
 		)
 	}
 	numbers := make([]int64, 1)
@@ -206,12 +186,7 @@ func (r *Replayer) call(ctx context.Context, sale *pipeline.Sale, request lua.Ad
 	request.Number = numbers[0]
 	p := sale.PartitionOf(request.UserID)
 	reply, err := lua.Admit(
-		ctx,
-		r.rdb,
-		r.keys.ForSale(p, sale.ID),
-		sale.ID,
-		pipeline.DefaultStreamMaxLag,
-		[]lua.AdmitRequest{request},
+		ctx, r.rdb, r.keys.ForAdmit(p, sale.ID), sale.ID, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request},
 	)
 	if err != nil {
 		return unknown(err)

@@ -32,22 +32,17 @@ func refusedReplay(letter *Letter, sale *pipeline.Sale, as ReplayAs, outcome lua
 	switch outcome.Code {
 	case lua.AdmitUntrusted:
 		return pipeline.Errorf(
-			pipeline.KindNotLoaded,
-			"dead letter %d can't be replayed now: Redis is being verified after a restart; repeat it",
+			pipeline.KindNotLoaded, "dead letter %d can't be replayed now: Redis is being verified after a restart; repeat it",
 			letter.ID,
 		)
 	case lua.AdmitBacklogFull:
 		return pipeline.Errorf(
-			pipeline.KindOverloaded,
-			"dead letter %d can't be replayed now: too many orders wait for the workers; repeat it",
+			pipeline.KindOverloaded, "dead letter %d can't be replayed now: too many orders wait for the workers; repeat it",
 			letter.ID,
 		)
 	case lua.AdmitNotLoaded:
 		return pipeline.Errorf(
-			pipeline.KindNotLoaded,
-			"dead letter %d can't be replayed: Redis does not hold sale %s",
-			letter.ID,
-			sale.ID,
+			pipeline.KindNotLoaded, "dead letter %d can't be replayed: Redis does not hold sale %s", letter.ID, sale.ID,
 		)
 	case lua.AdmitSoldOut:
 		return cantBeTaken(
@@ -56,13 +51,11 @@ func refusedReplay(letter *Letter, sale *pipeline.Sale, as ReplayAs, outcome lua
 		)
 	case lua.AdmitAlreadyOrdered, lua.AdmitReplayed, lua.AdmitKeyReused:
 		return cantBeTaken(
-			letter,
-			fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, outcome.Slot.OrderID, sale.ID),
+			letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, outcome.Slot.OrderID, sale.ID),
 		)
 	case lua.AdmitNotOpen:
 		return cantBeTaken(
-			letter,
-			fmt.Sprintf("sale %s is not open yet; it opens at %s", sale.ID, pipeline.FormatTime(sale.OpensAt)),
+			letter, fmt.Sprintf("sale %s is not open yet; it opens at %s", sale.ID, pipeline.FormatTime(sale.OpensAt)),
 		)
 	case lua.AdmitClosed:
 		return cantBeTaken(letter, fmt.Sprintf("sale %s is closed", sale.ID))
@@ -72,18 +65,12 @@ func refusedReplay(letter *Letter, sale *pipeline.Sale, as ReplayAs, outcome lua
 		return cantBeTaken(
 			letter,
 			fmt.Sprintf(
-				"%d units are more than the %d that sale %s allows in one order",
-				as.Quantity,
-				sale.MaxQuantity,
-				sale.ID,
+				"%d units are more than the %d that sale %s allows in one order", as.Quantity, sale.MaxQuantity, sale.ID,
 			),
 		)
 	default:
 		return pipeline.Errorf(
-			pipeline.KindUnavailable,
-			"dead letter %d can't be replayed now: Redis answers %s",
-			letter.ID,
-			outcome.Code,
+			pipeline.KindUnavailable, "dead letter %d can't be replayed now: Redis answers %s", letter.ID, outcome.Code,
 		)
 	}
 }
@@ -102,10 +89,7 @@ func resolvedError(l *Letter) error {
 			l.ID, pipeline.FormatTime(l.ResolvedAt), l.ReplayID)
 	default:
 		return pipeline.Errorf(
-			pipeline.KindConflict,
-			"dead letter %d was %s at %s; nothing is left to do",
-			l.ID,
-			l.Resolution,
+			pipeline.KindConflict, "dead letter %d was %s at %s; nothing is left to do", l.ID, l.Resolution,
 			pipeline.FormatTime(l.ResolvedAt),
 		)
 	}

@@ -87,7 +87,8 @@ func logged(r *pipelinetest.Rig) string {
 	r.Helper()
 	var lines string
 	err := r.SQL.QueryRow(r.Ctx(), `
-		select coalesce(string_agg(actor || ' ' || action || ' ' || coalesce(sale_id, '-') || ' ' || detail, '; ' order by id), '')
+		select coalesce(
+			string_agg(actor || ' ' || action || ' ' || coalesce(sale_id, '-') || ' ' || detail, '; ' order by id), '')
 		from audit_log where action in ('replay', 'discard')`).Scan(&lines)
 	if err != nil {
 		r.Fatal(err)
@@ -171,7 +172,8 @@ func TestReplayOfAWreckedEntry(t *testing.T) {
 				t.Fatal(err)
 			}
 			wreck(entry.Values)
-			if err := r.Redis.XAdd(r.Ctx(), &redis.XAddArgs{Stream: r.Keys.Orders(p), ID: entry.ID, Values: entry.Values}).Err(); err != nil {
+			wrecked := &redis.XAddArgs{Stream: r.Keys.Orders(p), ID: entry.ID, Values: entry.Values}
+			if err := r.Redis.XAdd(r.Ctx(), wrecked).Err(); err != nil {
 				t.Fatal(err)
 			}
 			r.Work()
@@ -261,7 +263,8 @@ func TestReplayThatCanNotBeTaken(t *testing.T) {
 	window := func(opens, closes time.Duration) {
 		t.Helper()
 		from, to := time.Now().Add(opens), time.Now().Add(closes)
-		if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{OpensAt: &from, ClosesAt: &to}); err != nil {
+		change := pipeline.SaleChange{OpensAt: &from, ClosesAt: &to}
+		if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", change); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -349,10 +352,7 @@ func (m *mortal) OrderReleases(ctx context.Context, saleID, orderID string) ([]p
 }
 
 func (m *mortal) BeginReplay(
-	ctx context.Context,
-	id int64,
-	orderID string,
-	as deadletter.ReplayAs,
+	ctx context.Context, id int64, orderID string, as deadletter.ReplayAs,
 ) (string, deadletter.ReplayAs, error) {
 	type stored struct {
 		id string

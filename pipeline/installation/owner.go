@@ -12,8 +12,7 @@ import (
 
 // errUnowned says that a partition belongs to nobody yet; the next verification takes it.
 var errUnowned = pipeline.Errorf(
-	pipeline.KindUnavailable,
-	"this Redis belongs to no installation yet; it does as soon as it is verified",
+	pipeline.KindUnavailable, "this Redis belongs to no installation yet; it does as soon as it is verified",
 )
 
 // errForeign says that a Redis belongs to another database. It is KindUnavailable while running (the right Redis may
@@ -21,7 +20,8 @@ var errUnowned = pipeline.Errorf(
 func errForeign(kind pipeline.Kind, p pipeline.Partition, owner, id string) error {
 	return foreign{
 		pipeline.Errorf(kind, "this Redis belongs to another installation (partition %s to %s), and this database to %s: "+
-			"its orders are not ours; set REDIS_URL and DATABASE_URL to a pair, or use FLUSHALL if nobody needs what this Redis holds",
+			"its orders are not ours; set REDIS_URL and DATABASE_URL to a pair, "+
+			"or use FLUSHALL if nobody needs what this Redis holds",
 			p, owner, id),
 	}
 }

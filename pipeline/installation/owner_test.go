@@ -59,12 +59,9 @@ func TestAForeignWorkerLeavesOrdersAlone(t *testing.T) {
 	theirs := other(r)
 	r.AdmitMany("buyer", 20)
 	foreign := theirs.StartWorker(theirs.Store, worker.Options{ClaimMinIdle: 11 * time.Second})
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"the foreign worker is given events",
-		func() bool { return theirs.Count("sluice_worker_errors_total") > 0 },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the foreign worker is given events", func() bool {
+		return theirs.Count("sluice_worker_errors_total") > 0
+	})
 	foreign.Stop()
 	if got := len(r.Events(r.Sale)); got != 20 {
 		t.Errorf("%d of 20 events are in the stream", got)
@@ -85,12 +82,7 @@ func TestAForeignVerifierVerifiesNothing(t *testing.T) {
 	theirs := other(r)
 	ensure := func() error {
 		return recovery.EnsureVerified(
-			theirs.Ctx(),
-			theirs.Redis,
-			theirs.Keys,
-			theirs.Store,
-			theirs.Options.Partitions,
-			theirs.Logger,
+			theirs.Ctx(), theirs.Redis, theirs.Keys, theirs.Store, theirs.Options.Partitions, theirs.Logger,
 		)
 	}
 	if err := ensure(); !installation.IsForeign(err) || !strings.Contains(err.Error(), installationID(r)) {
@@ -187,12 +179,9 @@ func TestAGuardedProcessKeepsAway(t *testing.T) {
 		}
 	}
 	own("another")
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"open connections are refused",
-		func() bool { return installation.IsForeign(open.Ping(r.Ctx()).Err()) },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "open connections are refused", func() bool {
+		return installation.IsForeign(open.Ping(r.Ctx()).Err())
+	})
 	if err := try("bob"); pipeline.KindOf(err) != pipeline.KindUnavailable {
 		t.Errorf("an order: got %v, want it unavailable", err)
 	}

@@ -21,8 +21,7 @@ const (
 type CancelStore interface {
 	CancelOrder(ctx context.Context, saleID, orderID, userID string) (order pipeline.Order, changed bool, err error)
 	CancelOrderAs(
-		ctx context.Context,
-		saleID, orderID, actor, reason string,
+		ctx context.Context, saleID, orderID, actor, reason string,
 	) (order pipeline.Order, changed bool, err error)
 }
 
@@ -58,8 +57,7 @@ func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, ord
 		}
 		if time.Now().After(until) {
 			return order, pipeline.Errorf(
-				pipeline.KindOverloaded,
-				"the order is still queued and can be cancelled once it is stored",
+				pipeline.KindOverloaded, "the order is still queued and can be cancelled once it is stored",
 			)
 		}
 		retry.Sleep(ctx, cancelPollEvery)
@@ -85,10 +83,7 @@ func (c *Canceller) CancelAs(ctx context.Context, saleID, orderID, actor, reason
 
 // cancelled publishes and counts what a cancellation changed.
 func (c *Canceller) cancelled(
-	ctx context.Context,
-	order pipeline.Order,
-	changed bool,
-	err error,
+	ctx context.Context, order pipeline.Order, changed bool, err error,
 ) (pipeline.Order, error) {
 	switch {
 	case err != nil:

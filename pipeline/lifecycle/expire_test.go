@@ -41,12 +41,9 @@ func TestUnpaidUnitsGoToOthers(t *testing.T) {
 			t.Fatalf("audit: %+v, %v", report, err)
 		}
 	}
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"everything has expired",
-		func() bool { return r.Stock(r.Sale) == units },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "everything has expired", func() bool {
+		return r.Stock(r.Sale) == units
+	})
 	r.Settled()
 	r.Balanced(r.Sale, 0)
 	// What is committed, or given back, is counted a moment later.
@@ -69,14 +66,10 @@ func TestCancelRaces(t *testing.T) {
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: buyers, PaymentWindow: time.Hour}})
 	notifier := r.Notifier()
 	canceller := lifecycle.NewCanceller(
-		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
-		r.Store,
-		notifier,
-		r.Metrics.Lifecycle,
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, notifier, r.Metrics.Lifecycle,
 	)
 	r.StartWorker(
-		r.Store,
-		worker.Options{},
+		r.Store, worker.Options{},
 		lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job(),
 	)
 	receipts := r.AdmitMany("buyer", buyers)
@@ -117,7 +110,8 @@ func TestReleasesSkipThoseThatRedisCannotTake(t *testing.T) {
 	for _, sale := range []string{"-a", "-b"} { // before every sale that can be
 		if _, err := r.SQL.Exec(r.Ctx(), `
 			insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
-			select $1, gen_random_uuid(), n, 'user-' || n, 1, 0, 'expired' from generate_series(1, $2::integer) n`, sale, stuck); err != nil {
+			select $1, gen_random_uuid(), n, 'user-' || n, 1, 0, 'expired'
+			from generate_series(1, $2::integer) n`, sale, stuck); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -99,12 +99,9 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	r.Persist(r.Events(r.Sale)...)
 	ended := startNodes(r, nodes)
 	// So many processes take their time to start, and one that is stopped before it has begun ends with a failure.
-	testkit.Eventually(
-		t,
-		3*pipelinetest.SettleLimit,
-		"every node",
-		func() bool { return r.Redis.Get(r.Ctx(), nodesUp).Val() == strconv.Itoa(nodes) },
-	)
+	testkit.Eventually(t, 3*pipelinetest.SettleLimit, "every node", func() bool {
+		return r.Redis.Get(r.Ctx(), nodesUp).Val() == strconv.Itoa(nodes)
+	})
 	// They come due one after the other, so that every tick has some.
 	r.Exec(orders, `
 		update orders o set pay_by = now() + interval '2 s' + n.n * $1::interval
@@ -121,12 +118,9 @@ func TestExpiryOnManyNodes(t *testing.T) {
 	testkit.Eventually(t, pipelinetest.SettleLimit, "the first run", func() bool { return len(runs()) > 0 })
 	began, first := time.Now(), len(runs())
 	for death := range deaths {
-		testkit.Eventually(
-			t,
-			pipelinetest.SettleLimit,
-			"some ticks",
-			func() bool { return len(runs())-first >= 2*nodeTicks*death/deaths },
-		)
+		testkit.Eventually(t, pipelinetest.SettleLimit, "some ticks", func() bool {
+			return len(runs())-first >= 2*nodeTicks*death/deaths
+		})
 		if err := r.Redis.RPush(r.Ctx(), nodeKills, "die").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -138,12 +132,9 @@ func TestExpiryOnManyNodes(t *testing.T) {
 		due, err := r.Store.UnappliedReleases(r.Ctx(), pipeline.SalePartition{}, 1)
 		return err == nil && len(due) == 0
 	})
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"every death",
-		func() bool { return r.Redis.LLen(r.Ctx(), nodeKills).Val() == 0 },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "every death", func() bool {
+		return r.Redis.LLen(r.Ctx(), nodeKills).Val() == 0
+	})
 	killed := ended()
 
 	overlaps := overlapping(lines)
@@ -159,13 +150,8 @@ func TestExpiryOnManyNodes(t *testing.T) {
 		t.Errorf("Redis counts %s releases, want %d", got, orders)
 	}
 	t.Logf(
-		"%d runs by %d processes in %s, %.1f per tick, %d overlapping; %d killed in the middle of a run",
-		begun,
-		nodes,
-		took.Round(time.Millisecond),
-		float64(begun)*float64(nodeTick)/float64(took),
-		overlaps,
-		killed,
+		"%d runs by %d processes in %s, %.1f per tick, %d overlapping; %d killed in the middle of a run", begun, nodes,
+		took.Round(time.Millisecond), float64(begun)*float64(nodeTick)/float64(took), overlaps, killed,
 	)
 }
 

@@ -50,10 +50,7 @@ func (l *Lookup) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (
 // find reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the
 // row is there, so whatever is missing in both, in this order, does not exist.
 func (l *Lookup) find(
-	ctx context.Context,
-	sale *pipeline.Sale,
-	userID, orderID string,
-	row func(context.Context) (pipeline.Order, error),
+	ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error),
 ) (pipeline.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -100,6 +97,7 @@ func (l *Lookup) slot(ctx context.Context, sale *pipeline.Sale, userID string) (
 	}
 	return pipeline.Order{
 		SaleID: sale.ID, ID: slot.OrderID, Number: slot.Number, UserID: userID, Quantity: slot.Quantity,
-		Status: pipeline.StatusQueued, Partition: p, Sequence: slot.Sequence, AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(),
+		Status: pipeline.StatusQueued, Partition: p, Sequence: slot.Sequence,
+		AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(),
 	}, nil
 }

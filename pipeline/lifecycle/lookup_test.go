@@ -135,9 +135,8 @@ func TestSomebodyElsesOrderIsNotFound(t *testing.T) {
 		}
 	}
 	other := r.CreateSale(pipeline.Sale{ID: "other"})
-	if _, err := answered(func() (pipeline.Order, error) { return r.lookup.Order(r.Ctx(), other, "ann", anns.OrderID) }); pipeline.KindOf(
-		err,
-	) != pipeline.KindNotFound {
+	_, err := answered(func() (pipeline.Order, error) { return r.lookup.Order(r.Ctx(), other, "ann", anns.OrderID) })
+	if pipeline.KindOf(err) != pipeline.KindNotFound {
 		t.Errorf("in another sale: got %v", err)
 	}
 }

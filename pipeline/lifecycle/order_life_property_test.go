@@ -85,12 +85,7 @@ func newLife(r *pipelinetest.Rig, rt *rapid.T, id string) *life {
 		Partitions: []pipeline.Partition{0},
 	})
 	l.waitlist = waitlist.NewService(
-		r.Redis,
-		r.Keys,
-		r.Store,
-		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
-		r.HandOvers(),
-		r.Metrics.Waitlist,
+		r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist,
 	)
 	l.payments = r.PaymentsWith(r.Store)
 	return l
@@ -174,12 +169,7 @@ func (l *life) joinOne(rt *rapid.T) {
 	}
 	if decision.Position != int64(at+1) || decision.Entry.OrderID != l.line[at].id {
 		rt.Fatalf(
-			"%s waits at %d for order %s, want %d and %s",
-			user,
-			decision.Position,
-			decision.Entry.OrderID,
-			at+1,
-			l.line[at].id,
+			"%s waits at %d for order %s, want %d and %s", user, decision.Position, decision.Entry.OrderID, at+1, l.line[at].id,
 		)
 	}
 }
@@ -226,12 +216,9 @@ func (l *life) payOne(rt *rapid.T) {
 	for _, o := range l.some(rt, "paid", func(o *lifeOrder) bool { return o.stored }) {
 		l.payCount++
 		payment := payments.Payment{
-			WebhookID: fmt.Sprintf(
-				"msg-%s-%d",
-				l.sale.ID,
-				l.payCount,
-			), PaymentID: fmt.Sprintf("pay-%s-%d", l.sale.ID, l.payCount),
-			SaleID: l.sale.ID, OrderID: o.id, UserID: o.user, Amount: 100, Currency: "EUR", Actor: "provider",
+			WebhookID: fmt.Sprintf("msg-%s-%d", l.sale.ID, l.payCount),
+			PaymentID: fmt.Sprintf("pay-%s-%d", l.sale.ID, l.payCount),
+			SaleID:    l.sale.ID, OrderID: o.id, UserID: o.user, Amount: 100, Currency: "EUR", Actor: "provider",
 		}
 		want := payments.RefundDue
 		if o.status == pipeline.StatusAwaitingPayment {
@@ -365,7 +352,7 @@ func (l *life) releaseSome(rt *rapid.T) {
 		l.releaseInRedisOnly(due)
 		return
 	}
-	if err := lifecycle.NewReleaser(l.Redis, l.Keys, l.Store, l.HandOvers(), l.Metrics.Lifecycle, l.Logger).Apply(l.Ctx()); err != nil {
+	if err := l.Releaser().Apply(l.Ctx()); err != nil {
 		rt.Fatalf("release: %v", err)
 	}
 }
@@ -448,8 +435,7 @@ func (l *life) compare() {
 		got.Rows[id] = status
 	}
 	if got.Stock != want.Stock || got.Sold != want.Sold || !slices.Equal(got.Line, want.Line) ||
-		!maps.Equal(got.Slots, want.Slots) ||
-		!maps.Equal(got.Rows, want.Rows) {
+		!maps.Equal(got.Slots, want.Slots) || !maps.Equal(got.Rows, want.Rows) {
 		l.rt.Fatalf("the books:\ngot  %+v\nwant %+v", got, want)
 	}
 	if !slices.Equal(l.served, l.joined[:len(l.served)]) {
@@ -464,7 +450,7 @@ func (l *life) compare() {
 // has a slot.
 func (l *life) finish() {
 	l.rt.Helper()
-	if err := lifecycle.NewReleaser(l.Redis, l.Keys, l.Store, l.HandOvers(), l.Metrics.Lifecycle, l.Logger).Apply(l.Ctx()); err != nil {
+	if err := l.Releaser().Apply(l.Ctx()); err != nil {
 		l.rt.Fatalf("release: %v", err)
 	}
 	for _, o := range l.orders {
@@ -502,7 +488,8 @@ func (l *life) paymentsAreRecorded() {
 	var records, payers int
 	err := l.SQL.QueryRow(l.Ctx(), `
 		select count(*), count(*) filter (where p.outcome = 'paid' and o.status = 'paid' and o.payment_id = p.payment_id)
-		from payments p join orders o on o.sale_id = p.sale_id and o.id = p.order_id where p.sale_id = $1`, l.sale.ID).Scan(&records, &payers)
+		from payments p join orders o on o.sale_id = p.sale_id and o.id = p.order_id
+		where p.sale_id = $1`, l.sale.ID).Scan(&records, &payers)
 	if err != nil {
 		l.rt.Fatal(err)
 	}

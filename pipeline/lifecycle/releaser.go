@@ -44,12 +44,8 @@ type Releaser struct {
 
 // NewReleaser returns a Releaser over both stores. Without metrics (nil) nothing is exported.
 func NewReleaser(
-	rdb redis.UniversalClient,
-	keys pipeline.Keys,
-	store ReleaseStore,
-	handOvers *notification.HandOverNotifier,
-	m *Metrics,
-	log *slog.Logger,
+	rdb redis.UniversalClient, keys pipeline.Keys, store ReleaseStore, handOvers *notification.HandOverNotifier,
+	m *Metrics, log *slog.Logger,
 ) *Releaser {
 	if m == nil {
 		m = NewMetrics(nil)
@@ -85,8 +81,7 @@ func (r *Releaser) Apply(ctx context.Context) error {
 
 // ApplyReleases gives back some releases. It returns the last group that failed, besides the errors of all.
 func (r *Releaser) ApplyReleases(
-	ctx context.Context,
-	due []pipeline.Release,
+	ctx context.Context, due []pipeline.Release,
 ) (failed pipeline.SalePartition, err error) {
 	groups := map[pipeline.SalePartition][]pipeline.Release{}
 	for _, one := range due {
@@ -114,12 +109,7 @@ func (r *Releaser) applyGroup(ctx context.Context, g pipeline.SalePartition, rel
 		items[i] = lua.ReleaseItem{UserID: one.UserID, OrderID: one.OrderID}
 	}
 	given, handed, err := lua.Release(
-		ctx,
-		r.rdb,
-		r.keys.ForSale(g.Partition, g.SaleID),
-		g.SaleID,
-		pipeline.HandOverMaxLag,
-		items,
+		ctx, r.rdb, r.keys.ForRelease(g.Partition, g.SaleID), g.SaleID, pipeline.HandOverMaxLag, items,
 	)
 	if errors.Is(err, lua.ErrUntrusted) || errors.Is(err, lua.ErrNotLoaded) {
 		return pipeline.Wrap(pipeline.KindNotLoaded, err, "stock of sale "+g.SaleID+" can't be given back yet")

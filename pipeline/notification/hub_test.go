@@ -37,14 +37,11 @@ func TestHubDeliversChanges(t *testing.T) {
 	r.Persist(r.Events(r.Sale)...)
 	receipts := r.AdmitMany("buyer", 3)
 	first, again, other := r.Watch(
-		hub,
-		receipts[0].OrderID,
+		hub, receipts[0].OrderID,
 	), r.Watch(
-		hub,
-		receipts[0].OrderID,
+		hub, receipts[0].OrderID,
 	), r.Watch(
-		hub,
-		receipts[1].OrderID,
+		hub, receipts[1].OrderID,
 	)
 	stranger := r.Watch(hub, uuid.NewString())
 	// Each order is looked up once when a watch begins. These looks are over: what is delivered from here on is delivered
@@ -60,10 +57,7 @@ func TestHubDeliversChanges(t *testing.T) {
 	again.Close()
 	notifier := r.Notifier()
 	canceller := lifecycle.NewCanceller(
-		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
-		r.Store,
-		notifier,
-		r.Metrics.Lifecycle,
+		lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, notifier, r.Metrics.Lifecycle,
 	)
 	cancelled, err := canceller.Cancel(r.Ctx(), r.Sale, "buyer-0", receipts[0].OrderID)
 	if err != nil {

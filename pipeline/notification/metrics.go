@@ -16,7 +16,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_waitlist_handovers_total", Help: "Orders made by this process for people who waited.",
 		}),
 		dropped: factory.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_waitlist_dropped_total", Help: "People taken off a waitlist because of what Redis had of them; must remain 0.",
+			Name: "sluice_waitlist_dropped_total",
+			Help: "People taken off a waitlist because of what Redis had of them; must remain 0.",
 		}),
 	}
 }

@@ -26,16 +26,13 @@ func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 	switch {
 	case h.ended:
 		return nil, pipeline.Errorf(
-			pipeline.KindUnavailable,
-			"this server is stopping; ask again, and another one will answer",
+			pipeline.KindUnavailable, "this server is stopping; ask again, and another one will answer",
 		)
 	case h.count >= h.Limit:
 		return nil, pipeline.Errorf(pipeline.KindOverloaded, "%d clients wait for news of their orders; no more can", h.count)
 	case len(h.watched[key]) >= hubPerOrder:
 		return nil, pipeline.Errorf(
-			pipeline.KindOverloaded,
-			"%d clients wait for news of this order; close one of them first",
-			hubPerOrder,
+			pipeline.KindOverloaded, "%d clients wait for news of this order; close one of them first", hubPerOrder,
 		)
 	}
 	w := &Watch{hub: h, key: key, changes: make(chan pipeline.Order, 1), seen: seen}

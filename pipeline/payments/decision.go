@@ -36,12 +36,7 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 	}
 	if due := sale.PriceOf(order.Quantity); due > 0 && p.Amount > 0 && (p.Amount != due || p.Currency != sale.Currency) {
 		return Refusal(
-			ReasonAmountMismatch,
-			"the order costs %d %s, and %d %s were paid",
-			due,
-			sale.Currency,
-			p.Amount,
-			p.Currency,
+			ReasonAmountMismatch, "the order costs %d %s, and %d %s were paid", due, sale.Currency, p.Amount, p.Currency,
 		)
 	}
 	back := func(reason Reason, becomes pipeline.OrderStatus, detail string) Decision {
@@ -52,8 +47,7 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 		return Decision{Outcome: Paid, Becomes: pipeline.StatusPaid}
 	case pipeline.StatusCancelled, pipeline.StatusExpired, pipeline.StatusRejected:
 		return back(
-			ReasonOrderEnded,
-			pipeline.StatusRefundDue,
+			ReasonOrderEnded, pipeline.StatusRefundDue,
 			"the order was "+string(order.Status)+" when the money came; it is to be paid back",
 		)
 	case pipeline.StatusPaid:

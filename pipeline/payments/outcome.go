@@ -35,7 +35,7 @@ const (
 	ReasonForeignOrder   Reason = "foreign-order"    // refused: the order is another buyer's
 	ReasonAmountMismatch Reason = "amount-mismatch"  // refused: not what the order costs
 	ReasonPaymentReused  Reason = "payment-reused"   // refused: this payment was reported before, for something else
-	ReasonOrderEnded     Reason = "order-ended"      // to be paid back: the order was cancelled, has expired or was rejected
+	ReasonOrderEnded     Reason = "order-ended"      // to be paid back: the order was cancelled, expired or rejected
 	ReasonAlreadyPaid    Reason = "already-paid"     // to be paid back: the order is paid by another payment
 	ReasonNoPaymentDue   Reason = "no-payment-due"   // to be paid back: the sale asks for no payment
 	ReasonNothingDue     Reason = "refund-due-again" // to be paid back: so is what came for this order before

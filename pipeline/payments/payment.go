@@ -40,9 +40,7 @@ func (p *Payment) Validate() error {
 	switch {
 	case !ValidID(p.PaymentID):
 		return pipeline.Errorf(
-			pipeline.KindInvalid,
-			"payment_id: use 1 to %d printable ASCII characters without spaces",
-			MaxIDBytes,
+			pipeline.KindInvalid, "payment_id: use 1 to %d printable ASCII characters without spaces", MaxIDBytes,
 		)
 	case !pipeline.ValidSaleID(p.SaleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale_id: sale ids are 1 to 64 characters of a-z, 0-9 and '-'")

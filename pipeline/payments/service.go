@@ -156,19 +156,6 @@ func (s *Service) report(ctx context.Context, given *Payment, record *Record) {
 	if p.Outcome == Refused || p.Outcome == RefundDue {
 		level = slog.LevelWarn // somebody's money is concerned
 	}
-	s.log.Log(
-		ctx,
-		level,
-		"payment",
-		"payment",
-		p.ID,
-		"sale",
-		p.SaleID,
-		"order",
-		p.OrderID,
-		"outcome",
-		p.Outcome,
-		"reason",
-		p.Reason,
-	)
+	s.log.Log(ctx, level, "payment", "payment", p.ID, "sale", p.SaleID, "order", p.OrderID,
+		"outcome", p.Outcome, "reason", p.Reason)
 }

@@ -62,8 +62,7 @@ func TestPaymentsOvertakeTheirOrders(t *testing.T) {
 func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(
-		t,
-		pipelinetest.Options{Sale: pipeline.Sale{Total: 5000, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
+		t, pipelinetest.Options{Sale: pipeline.Sale{Total: 5000, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
 	)
 	service := r.Payments()
 	r.StartWorker(r.Store, worker.Options{}, service.Job())
@@ -96,8 +95,9 @@ func TestPaymentsWhileOrdersFlow(t *testing.T) {
 	testkit.Eventually(t, pipelinetest.SettleLimit, "each payment is decided", func() bool {
 		return count(`select count(*) from payments where outcome = 'waiting'`) == 0
 	})
-	if paid, refused := count(`select count(*) from payments where outcome = 'paid'`), count(`select count(*) from payments where reason = 'unknown-order'`); paid != 20 ||
-		refused != 20 {
+	paid := count(`select count(*) from payments where outcome = 'paid'`)
+	refused := count(`select count(*) from payments where reason = 'unknown-order'`)
+	if paid != 20 || refused != 20 {
 		t.Errorf("%d paid and %d refused, want 20 each", paid, refused)
 	}
 }
@@ -143,8 +143,7 @@ func TestPaymentWaitsWhileRedisIsNotTrusted(t *testing.T) {
 func TestPayAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(
-		t,
-		pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
+		t, pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}},
 	)
 	receipt := r.Admit("ann", 1)
 	r.Persist(r.Events(r.Sale)...)
@@ -164,7 +163,8 @@ func TestPayAfterALostAnswer(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	var records, version int
-	if err := r.SQL.QueryRow(r.Ctx(), `select (select count(*) from payments), version from orders`).Scan(&records, &version); err != nil {
+	err = r.SQL.QueryRow(r.Ctx(), `select (select count(*) from payments), version from orders`).Scan(&records, &version)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if records != 1 || version != 2 || gaveUp == 0 {

@@ -44,10 +44,7 @@ func (r *Rig) Replay(id int64, set ...string) (deadletter.Letter, error) {
 func (r *Rig) Replayer(rdb redis.UniversalClient, store deadletter.ReplayStore) *deadletter.Replayer {
 	r.Helper()
 	return deadletter.NewReplayer(
-		rdb,
-		r.Keys,
-		store,
-		lifecycle.NewReleaser(rdb, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger),
+		rdb, r.Keys, store, lifecycle.NewReleaser(rdb, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger),
 		r.Logger,
 	)
 }

@@ -10,7 +10,8 @@ import (
 
 // RunHub runs a hub until the test ends, or it is stopped.
 func (r *Rig) RunHub(c notification.HubConfig) (*notification.Hub, func()) {
-	c.Redis, c.Keys, c.Partitions, c.Orders, c.Registerer, c.Log = r.Redis, r.Keys, r.Options.Partitions, r.Store, r.Registry, r.Logger
+	c.Redis, c.Keys, c.Partitions = r.Redis, r.Keys, r.Options.Partitions
+	c.Orders, c.Registerer, c.Log = r.Store, r.Registry, r.Logger
 	hub := notification.NewHub(c)
 	return hub, r.Background(hub.Run)
 }

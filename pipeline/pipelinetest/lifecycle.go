@@ -44,12 +44,7 @@ func (r *Rig) Release(user, orderID string) {
 	r.Helper()
 	p := r.Sale.PartitionOf(user)
 	released, _, err := lua.Release(
-		r.Ctx(),
-		r.Redis,
-		r.ReleaseKeys(p, r.Sale.ID),
-		r.Sale.ID,
-		1000,
-		[]lua.ReleaseItem{{UserID: user, OrderID: orderID}},
+		r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000, []lua.ReleaseItem{{UserID: user, OrderID: orderID}},
 	)
 	if err != nil || !released[0] {
 		r.Fatalf("release the order of %s: %v, %v", user, released, err)
@@ -82,18 +77,14 @@ func (r *Rig) HandOver() *waitlist.HandOver {
 // PaymentsWith is the payment service over a store of the test's.
 func (r *Rig) PaymentsWith(store payments.Store) *payments.Service {
 	return payments.NewService(payments.Config{
-		Redis: r.Redis, Keys: r.Keys, Sales: r.Store, Store: store, Notifier: r.Notifier(), Metrics: r.Metrics.Payment, Log: r.Logger,
+		Redis: r.Redis, Keys: r.Keys, Sales: r.Store, Store: store, Notifier: r.Notifier(),
+		Metrics: r.Metrics.Payment, Log: r.Logger,
 	})
 }
 
 func (r *Rig) Waitlist() *waitlist.Service {
 	return waitlist.NewService(
-		r.Redis,
-		r.Keys,
-		r.Store,
-		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
-		r.HandOvers(),
-		r.Metrics.Waitlist,
+		r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist,
 	)
 }
 

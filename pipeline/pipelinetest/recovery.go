@@ -31,7 +31,8 @@ func (r *Rig) Verifies() {
 
 func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 	return recovery.VerifierConfig{
-		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions, Metrics: r.Metrics.Recovery, Log: r.Logger,
+		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions,
+		Metrics: r.Metrics.Recovery, Log: r.Logger,
 	}
 }
 

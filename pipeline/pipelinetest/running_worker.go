@@ -100,10 +100,7 @@ func (r *Rig) Balanced(sale *pipeline.Sale, live int64) {
 	}
 	if !report.Exact || !report.Clean() || report.Live != live {
 		r.Errorf(
-			"audit: got %d live units, exact %t, findings %q; want %d, true, none",
-			report.Live,
-			report.Exact,
-			report.Findings,
+			"audit: got %d live units, exact %t, findings %q; want %d, true, none", report.Live, report.Exact, report.Findings,
 			live,
 		)
 	}

@@ -39,17 +39,20 @@ var Tamperings = []tampering{
 		[]string{"1 orders have no buyer"},
 	},
 	{
-		"an order in flight without a slot", func(b *BusySaleRig) { b.Done(b.Redis.HDel(b.Ctx(), b.buyersKey("cat"), "cat")) },
+		"an order in flight without a slot",
+		func(b *BusySaleRig) { b.Done(b.Redis.HDel(b.Ctx(), b.buyersKey("cat"), "cat")) },
 		func(r *audit.Report) { r.Buyers, r.LostBuyers = 3, 1 },
 		[]string{"1 orders have no buyer"},
 	},
 	{
-		"a slot freed whose stock is not given back", func(b *BusySaleRig) { b.Done(b.Redis.HDel(b.Ctx(), b.buyersKey("dan"), "dan")) },
+		"a slot freed whose stock is not given back",
+		func(b *BusySaleRig) { b.Done(b.Redis.HDel(b.Ctx(), b.buyersKey("dan"), "dan")) },
 		func(r *audit.Report) { r.Buyers, r.Unapplied, r.Drift = 3, 0, 4 },
 		[]string{"4 units are missing"},
 	},
 	{
-		"stock given back whose slot is not freed", func(b *BusySaleRig) { b.Done(b.Redis.HIncrBy(b.Ctx(), b.SaleKey("dan"), "stock", 4)) },
+		"stock given back whose slot is not freed",
+		func(b *BusySaleRig) { b.Done(b.Redis.HIncrBy(b.Ctx(), b.SaleKey("dan"), "stock", 4)) },
 		func(r *audit.Report) { r.Stock, r.Drift = 94, -4 },
 		[]string{"4 units are sold twice"},
 	},
@@ -75,7 +78,8 @@ var Tamperings = []tampering{
 		[]string{"1 buyers are marked", "1 orders have no buyer"},
 	},
 	{
-		"a slot that can't be read", func(b *BusySaleRig) { b.Done(b.Redis.HSet(b.Ctx(), b.buyersKey("ann"), "ann", "garbage")) },
+		"a slot that can't be read",
+		func(b *BusySaleRig) { b.Done(b.Redis.HSet(b.Ctx(), b.buyersKey("ann"), "ann", "garbage")) },
 		func(r *audit.Report) { r.StrayBuyers, r.LostBuyers = 1, 1 },
 		[]string{"1 buyers are marked", "1 orders have no buyer"},
 	},
@@ -137,7 +141,8 @@ var Tamperings = []tampering{
 		[]string{"2 units are sold twice", "1 orders have no buyer"},
 	},
 	{
-		"a release deleted", func(b *BusySaleRig) { b.Exec(1, `delete from releases where order_id = $1`, b.orders["dan"].OrderID) },
+		"a release deleted",
+		func(b *BusySaleRig) { b.Exec(1, `delete from releases where order_id = $1`, b.orders["dan"].OrderID) },
 		func(r *audit.Report) { r.Unapplied, r.Drift, r.StrayBuyers = 0, 4, 1 },
 		[]string{"4 units are missing", "1 buyers are marked"},
 	},
@@ -159,7 +164,8 @@ var Tamperings = []tampering{
 		[]string{"total is 105 in Redis and 100 in Postgres"},
 	},
 	{
-		"another total in Postgres", func(b *BusySaleRig) { b.Exec(1, `update sales set total = 105 where id = $1`, b.Sale.ID) },
+		"another total in Postgres",
+		func(b *BusySaleRig) { b.Exec(1, `update sales set total = 105 where id = $1`, b.Sale.ID) },
 		func(r *audit.Report) { r.Total, r.Drift = 105, 5 },
 		[]string{"5 units are missing", "total is 100 in Redis and 105 in Postgres"},
 	},

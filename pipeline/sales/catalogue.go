@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	catalogueReread    = time.Minute      // everything is read again this often: a clock of Postgres that was set back hides changes
+	catalogueReread    = time.Minute      // all is read again this often: Postgres' clock may have been set back
 	catalogueRefresh   = time.Second      // how old a sale's definition may be; Redis decides by its own, newer one
 	catalogueOverlap   = 10 * time.Second // re-read this far back: a transaction may commit after a younger one
 	cataloguePage      = 1000             // sales per query
@@ -146,8 +146,7 @@ func (c *Catalogue) forgetOne() {
 func (c *Catalogue) Get(ctx context.Context, id string) (*pipeline.Sale, error) {
 	if !pipeline.ValidSaleID(id) {
 		return nil, pipeline.Errorf(
-			pipeline.KindNotFound,
-			"no sale has this id: ids are 1 to 64 characters of a-z, 0-9 and '-'",
+			pipeline.KindNotFound, "no sale has this id: ids are 1 to 64 characters of a-z, 0-9 and '-'",
 		)
 	}
 	c.mu.RLock()

@@ -162,12 +162,9 @@ func TestTheCatalogueAnswersWhilePostgresIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	away := time.Now()
-	testkit.Eventually(
-		t,
-		refreshLimit,
-		"a refresh to fail",
-		func() bool { return time.Since(away) > 1200*time.Millisecond },
-	)
+	testkit.Eventually(t, refreshLimit, "a refresh to fail", func() bool {
+		return time.Since(away) > 1200*time.Millisecond
+	})
 	if sale, err := c.catalogue.Get(r.Ctx(), r.Sale.ID); err != nil || sale.ID != r.Sale.ID {
 		t.Errorf("a known sale: got %v, %v", sale, err)
 	}

@@ -38,12 +38,10 @@ func wantPublished(r *pipelinetest.Rig, id string, taken map[pipeline.Partition]
 		hash := r.SaleHash(p, id)
 		want := map[string]string{
 			"stock": strconv.FormatInt(
-				share-taken[p],
-				10,
+				share-taken[p], 10,
 			), "total": strconv.FormatInt(share, 10), "version": strconv.FormatInt(sale.Version, 10),
 			"opens_ms": strconv.FormatInt(
-				sale.OpensAt.UnixMilli(),
-				10,
+				sale.OpensAt.UnixMilli(), 10,
 			), "closes_ms": strconv.FormatInt(sale.ClosesAt.UnixMilli(), 10),
 			"max_quantity": strconv.Itoa(
 				sale.MaxQuantity,

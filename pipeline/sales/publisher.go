@@ -38,11 +38,7 @@ type Publisher struct {
 
 // NewPublisher returns a Publisher for an installation with so many partitions.
 func NewPublisher(
-	rdb redis.UniversalClient,
-	keys pipeline.Keys,
-	store Store,
-	partitions int,
-	log *slog.Logger,
+	rdb redis.UniversalClient, keys pipeline.Keys, store Store, partitions int, log *slog.Logger,
 ) *Publisher {
 	return &Publisher{
 		rdb: rdb, keys: keys, store: store, partitions: partitions, log: log,
@@ -75,15 +71,13 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 func (p *Publisher) Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error) {
 	if change.AddStock < 0 {
 		return nil, pipeline.Errorf(
-			pipeline.KindInvalid,
-			"stock can only be added: units that buyers have can't be taken back",
+			pipeline.KindInvalid, "stock can only be added: units that buyers have can't be taken back",
 		)
 	}
 	sale, err := p.store.ChangeSale(ctx, id, actor, change)
 	if pipeline.KindOf(err) == pipeline.KindUnavailable {
 		return nil, pipeline.Wrap(
-			pipeline.KindUnavailable,
-			err,
+			pipeline.KindUnavailable, err,
 			"Postgres did not confirm the change, which may stand all the same: look at the sale before you repeat it",
 		)
 	}
@@ -92,9 +86,7 @@ func (p *Publisher) Change(ctx context.Context, id, actor string, change pipelin
 	}
 	if err := p.Publish(ctx, sale); err != nil {
 		return sale, pipeline.Wrap(
-			pipeline.KindOf(err),
-			err,
-			"the change stands, don't repeat it; Redis has not got it yet, a worker brings it there",
+			pipeline.KindOf(err), err, "the change stands, don't repeat it; Redis has not got it yet, a worker brings it there",
 		)
 	}
 	return sale, nil
@@ -139,12 +131,7 @@ func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, parti
 		}
 	}
 	result, handed, err := lua.Adjust(
-		ctx,
-		p.rdb,
-		p.keys.ForSale(partition, sale.ID),
-		sale.ID,
-		pipeline.HandOverMaxLag,
-		fields,
+		ctx, p.rdb, p.keys.ForRelease(partition, sale.ID), sale.ID, pipeline.HandOverMaxLag, fields,
 	)
 	p.handOvers.Publish(ctx, sale.ID, partition, handed)
 	switch {
@@ -205,10 +192,7 @@ func (p *Publisher) behind(ctx context.Context, sale *pipeline.Sale) (bool, erro
 	defer cancel()
 	for _, partition := range sale.Partitions {
 		published, err := redisstore.ReadSale(
-			ctx,
-			p.rdb,
-			p.keys,
-			pipeline.SalePartition{SaleID: sale.ID, Partition: partition},
+			ctx, p.rdb, p.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: partition},
 		)
 		if pipeline.KindOf(err) == pipeline.KindNotLoaded {
 			return false, pipeline.Errorf(pipeline.KindNotLoaded, "Redis has lost sale %s", sale.ID)

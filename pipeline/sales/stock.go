@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	stockMaxAge  = 250 * time.Millisecond // how old a shown stock may be: a page that everybody reloads costs 4 reads a second
+	stockMaxAge  = 250 * time.Millisecond // how old a shown stock may be: a crowd's reloads cost 4 reads a second
 	stockTimeout = time.Second            // one read
 )
 

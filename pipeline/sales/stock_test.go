@@ -13,8 +13,7 @@ import (
 func TestRemainingIsTheSumOfTheShares(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(
-		t,
-		pipelinetest.Options{Sale: pipeline.Sale{Total: 301, Partitions: []pipeline.Partition{1, 2, 3}}},
+		t, pipelinetest.Options{Sale: pipeline.Sale{Total: 301, Partitions: []pipeline.Partition{1, 2, 3}}},
 	)
 	stock := sales.NewStockReader(r.Redis, r.Keys)
 	r.AdmitMany("buyer", 11)

@@ -72,8 +72,7 @@ func TestUnpaidUnitsGoToTheWaitlist(t *testing.T) {
 	t.Parallel()
 	const units, people = 10, 35
 	r := pipelinetest.New(
-		t,
-		pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: 2 * time.Second, Waitlist: 1000}},
+		t, pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: 2 * time.Second, Waitlist: 1000}},
 	)
 	r.AdmitMany("first", units)
 	w := r.Waitlist()
@@ -85,12 +84,9 @@ func TestUnpaidUnitsGoToTheWaitlist(t *testing.T) {
 	r.Balanced(r.Sale, 0)
 	startServing(r)
 	testkit.Eventually(t, pipelinetest.SettleLimit, "everybody was served", func() bool { return len(r.Queue()) == 0 })
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"everything has expired",
-		func() bool { return r.Stock(r.Sale) == units },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "everything has expired", func() bool {
+		return r.Stock(r.Sale) == units
+	})
 	r.Settled()
 	servedInTurn(r, people)
 	r.Balanced(r.Sale, 0)
@@ -280,7 +276,8 @@ func TestARestockServesTheWaitlist(t *testing.T) {
 	for n := range people {
 		r.Joins(w, fmt.Sprint("waits-", n), 1)
 	}
-	if _, err := r.Publisher.Count(r.Metrics.Notification).Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: people}); err != nil {
+	publisher := r.Publisher.Count(r.Metrics.Notification)
+	if _, err := publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: people}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Count("sluice_waitlist_handovers_total"); got != lua.MaxHandOver {

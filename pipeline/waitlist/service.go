@@ -36,10 +36,7 @@ type Store interface {
 	// RecordLeave records that the buyer of an entry has left, with the ticket that the leave took. It returns false where
 	// an order was made of the entry before. ErrStaleGeneration: nothing was recorded.
 	RecordLeave(
-		ctx context.Context,
-		generation pipeline.Generation,
-		entry pipeline.WaitlistEntry,
-		ticket int64,
+		ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64,
 	) (bool, error)
 	// LatestWaitlistEntry returns a buyer's latest entry, or a KindNotFound error.
 	LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error)
@@ -66,12 +63,8 @@ type Service struct {
 
 // NewService returns a Service over both stores.
 func NewService(
-	rdb redis.UniversalClient,
-	keys pipeline.Keys,
-	store Store,
-	lookup *lifecycle.Lookup,
-	handOvers *notification.HandOverNotifier,
-	m *Metrics,
+	rdb redis.UniversalClient, keys pipeline.Keys, store Store, lookup *lifecycle.Lookup,
+	handOvers *notification.HandOverNotifier, m *Metrics,
 ) *Service {
 	if m == nil {
 		m = NewMetrics(nil)
@@ -107,14 +100,11 @@ func (w *Service) Join(ctx context.Context, sale *pipeline.Sale, req pipeline.Or
 }
 
 func (w *Service) join(
-	ctx context.Context,
-	sale *pipeline.Sale,
-	request lua.AdmitRequest,
-	g pipeline.Generation,
+	ctx context.Context, sale *pipeline.Sale, request lua.AdmitRequest, g pipeline.Generation,
 ) (Decision, error) {
 	p := sale.PartitionOf(request.UserID)
 	reply, err := retry.Call(ctx, func(ctx context.Context) (lua.JoinReply, error) {
-		return lua.Join(ctx, w.rdb, w.keys.ForSale(p, sale.ID), request)
+		return lua.Join(ctx, w.rdb, w.keys.ForAdmit(p, sale.ID), request)
 	})
 	if err != nil {
 		return Decision{}, err
@@ -139,8 +129,9 @@ func (w *Service) join(
 
 func entryOf(saleID, userID string, p pipeline.Partition, listed lua.WaitlistEntry) pipeline.WaitlistEntry {
 	return pipeline.WaitlistEntry{
-		SaleID: saleID, OrderID: listed.OrderID, UserID: userID, Number: listed.Number, Quantity: listed.Quantity, Partition: p,
-		Ticket: listed.Ticket, KeyHash: listed.KeyHash, PayloadHash: listed.PayloadHash, JoinedAt: time.UnixMilli(listed.JoinedMS).UTC(),
+		SaleID: saleID, OrderID: listed.OrderID, UserID: userID, Number: listed.Number, Quantity: listed.Quantity,
+		Partition: p, Ticket: listed.Ticket, KeyHash: listed.KeyHash, PayloadHash: listed.PayloadHash,
+		JoinedAt: time.UnixMilli(listed.JoinedMS).UTC(),
 	}
 }
 
@@ -184,9 +175,7 @@ func (w *Service) inList(ctx context.Context, sale *pipeline.Sale, userID string
 	listed, err := lua.ParseWaitlistEntry(value.Val())
 	if err != nil {
 		return Standing{}, pipeline.Wrap(
-			pipeline.KindUnavailable,
-			err,
-			"Redis has an entry of the waitlist that can't be read",
+			pipeline.KindUnavailable, err, "Redis has an entry of the waitlist that can't be read",
 		)
 	}
 	return Standing{Entry: entryOf(sale.ID, userID, p, listed), Position: rank.Val() + 1}, nil
@@ -207,9 +196,7 @@ func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, entry pipeli
 		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
 	case state != lua.Trusted:
 		return Standing{}, pipeline.Errorf(
-			pipeline.KindUnavailable,
-			"sale %s is being verified after a restart: your position shows again then",
-			sale.ID,
+			pipeline.KindUnavailable, "sale %s is being verified after a restart: your position shows again then", sale.ID,
 		)
 	}
 	return Standing{}, errNotWaiting
@@ -228,10 +215,7 @@ func (w *Service) Leave(ctx context.Context, sale *pipeline.Sale, userID string)
 }
 
 func (w *Service) leave(
-	ctx context.Context,
-	sale *pipeline.Sale,
-	userID string,
-	g pipeline.Generation,
+	ctx context.Context, sale *pipeline.Sale, userID string, g pipeline.Generation,
 ) (Standing, error) {
 	mine, err := w.inList(ctx, sale, userID)
 	if pipeline.KindOf(err) == pipeline.KindNotFound { // what has left Redis and is not recorded is recorded now
@@ -247,11 +231,7 @@ func (w *Service) leave(
 	var ticket int64
 	code, err := retry.Call(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
 		code, left, handed, err := lua.Leave(
-			ctx,
-			w.rdb,
-			w.keys.ForSale(entry.Partition, sale.ID),
-			sale.ID,
-			pipeline.HandOverMaxLag,
+			ctx, w.rdb, w.keys.ForRelease(entry.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
 			lua.ReleaseItem{UserID: userID, OrderID: entry.OrderID},
 		)
 		ticket = left
@@ -261,9 +241,7 @@ func (w *Service) leave(
 	switch {
 	case errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
 		return Standing{}, pipeline.Wrap(
-			pipeline.KindNotLoaded,
-			err,
-			"sale "+sale.ID+" is not loaded, or being verified after a restart",
+			pipeline.KindNotLoaded, err, "sale "+sale.ID+" is not loaded, or being verified after a restart",
 		)
 	case err != nil:
 		return Standing{}, err
@@ -278,8 +256,7 @@ func (w *Service) leave(
 }
 
 var errTurnHasCome = pipeline.Errorf(
-	pipeline.KindConflict,
-	"your turn has come: the order is made, and can be cancelled like any other",
+	pipeline.KindConflict, "your turn has come: the order is made, and can be cancelled like any other",
 )
 
 // begin takes a slot among the requests under way. done gives it back.
@@ -288,9 +265,7 @@ func (w *Service) begin(ctx context.Context) (_ context.Context, done func(), er
 	case w.slots <- struct{}{}:
 	default:
 		return ctx, nil, pipeline.Errorf(
-			pipeline.KindOverloaded,
-			"%d requests about waitlists are under way",
-			waitlistUnderWay,
+			pipeline.KindOverloaded, "%d requests about waitlists are under way", waitlistUnderWay,
 		)
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitlistTimeout)

@@ -74,23 +74,17 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 		})
 	}
 	for _, at := range []int64{people / 4, people / 2} {
-		testkit.Eventually(
-			t,
-			pipelinetest.SettleLimit,
-			"people join",
-			func() bool { return joined.Load() >= at || t.Failed() },
-		)
+		testkit.Eventually(t, pipelinetest.SettleLimit, "people join", func() bool {
+			return joined.Load() >= at || t.Failed()
+		})
 		r.Flush()
 	}
 	going.Wait()
 	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
 	r.Flush() // once more, with nothing under way
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"Redis is verified again",
-		func() bool { return r.Trusted() && len(r.Queue()) > 0 },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified again", func() bool {
+		return r.Trusted() && len(r.Queue()) > 0
+	})
 	queue := r.Queue()
 	if len(queue) != people-len(left) {
 		t.Errorf("%d wait, want %d", len(queue), people-len(left))
@@ -109,12 +103,9 @@ func TestWaitlistSurvivesEverything(t *testing.T) {
 	for n := range units {
 		r.Exec(1, `update orders set pay_by = now() - interval '1 s' where user_id = $1`, fmt.Sprint("first-", n))
 	}
-	testkit.Eventually(
-		t,
-		pipelinetest.SettleLimit,
-		"units are handed over",
-		func() bool { return len(r.Queue()) == len(queue)-units },
-	)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "units are handed over", func() bool {
+		return len(r.Queue()) == len(queue)-units
+	})
 	r.Settled()
 	servedInTurn(r, units)
 	r.Balanced(r.Sale, units)
@@ -183,11 +174,7 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	}
 	p := r.Sale.PartitionOf("bob")
 	code, _, _, err := lua.Leave(
-		r.Ctx(),
-		r.Redis,
-		r.ReleaseKeys(p, r.Sale.ID),
-		r.Sale.ID,
-		1000,
+		r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000,
 		lua.ReleaseItem{UserID: "bob", OrderID: mine.Entry.OrderID},
 	)
 	if err != nil || code != lua.LeaveLeft {
@@ -313,10 +300,7 @@ func (s *lossyStore) RecordJoin(ctx context.Context, g pipeline.Generation, entr
 }
 
 func (s *lossyStore) RecordLeave(
-	ctx context.Context,
-	g pipeline.Generation,
-	entry pipeline.WaitlistEntry,
-	ticket int64,
+	ctx context.Context, g pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64,
 ) (bool, error) {
 	s.once()
 	return s.Store.RecordLeave(context.WithoutCancel(ctx), g, entry, ticket)
@@ -329,12 +313,7 @@ func TestALossBetweenDecisionAndNote(t *testing.T) {
 	r := soldOutRig(t)
 	store := &lossyStore{Store: r.Store}
 	w := waitlist.NewService(
-		r.Redis,
-		r.Keys,
-		store,
-		lifecycle.NewLookup(r.Redis, r.Keys, r.Store),
-		r.HandOvers(),
-		r.Metrics.Waitlist,
+		r.Redis, r.Keys, store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist,
 	)
 	r.Joins(w, "bob", 1)
 	lose := func() {
