@@ -17,7 +17,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		dropped: factory.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_waitlist_dropped_total",
-			Help: "People taken off a waitlist because of what Redis had of them; must remain 0.",
+			Help: "People taken off a waitlist because of what Redis had of them; must stay 0.",
 		}),
 	}
 }
