@@ -20,7 +20,9 @@ func (p point) String() string { return fmt.Sprintf("%s %s %d", p.moment, p.labe
 // quiet requests are no steps: they change nothing and decide nothing. A process that dies beside one is in the state
 // before the next request, which is a point of its own.
 var quiet = map[string]bool{
-	"redis hello": true, "redis client setinfo": true, "redis client maint_notifications": true, "redis select": true, "redis ping": true, // the greeting of a connection
+	// the greeting of a connection
+	"redis hello": true, "redis client setinfo": true, "redis client maint_notifications": true,
+	"redis select": true, "redis ping": true,
 	"redis info": true, "redis config get": true, "redis command info": true, // examine a server
 	"redis xinfo groups": true, "redis xinfo consumers": true, // read for the metrics
 	"postgres greeting": true, "postgres prepare": true, "postgres -- ping": true,
@@ -32,9 +34,11 @@ var polls = map[string]bool{
 	"redis set worker": true, "redis pexpire worker": true, // heartbeats; the first is a step of joining
 	"redis verify look": true, "redis xpending summary": true, "redis xautoclaim": true,
 	"redis exists worker":    true,
-	"redis run_once release": true, "redis run_once publish": true, "redis run_once watch": true, "redis run_once reap": true,
+	"redis run_once release": true, "redis run_once publish": true,
+	"redis run_once watch": true, "redis run_once reap": true,
 	"redis hget": true, "redis hmget": true, // the version of a sale, its counters
-	"postgres read marks": true, "postgres read sales": true, "postgres read releases": true, "postgres read sale": true,
+	"postgres read all watermarks": true, "postgres read sales": true,
+	"postgres read releases": true, "postgres read sale": true,
 }
 
 // reads of the stream are polls too, once nothing is left in it.

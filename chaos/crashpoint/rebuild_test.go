@@ -6,9 +6,10 @@ func rebuild() *scenario {
 	return &scenario{
 		name: "rebuild", program: "api", from: "postgres elect verifier",
 		steps: []string{
-			"postgres elect verifier", "redis verify begin", "postgres begin generation", "postgres read marks", "redis hmget", // compared
+			"postgres elect verifier", "redis verify begin", "postgres begin generation", // begun
+			"postgres read all watermarks", "redis hmget", // compared
 			"redis xrange", "redis hset", "redis pexpire staged", "postgres record rebuild", "redis install", // rebuilt
-			"redis verify reopen", "redis verify finish", // open for lost accepts, then for everybody
+			"redis verify reopen", "redis verify finish", // open for lost accepts, then for all buyers
 		},
 		prepare: func(r *run) {
 			sale := r.openSale()

@@ -20,10 +20,13 @@ func replay() *scenario {
 			r.accept(sale, "ann")
 			e := r.events()[0]
 			r.exec(1, `insert into dead_letters (partition, entry_id, sale_id, order_id, payload, reason, error, deliveries)
-				values (0, $1, $2, $3, jsonb_build_object('v', '1', 's', $2::text, 'k', '1', 'o', $3::text, 'n', '5', 'u', 'ann', 'q', '1', 't', '1'),
+				values (0, $1, $2, $3,
+					jsonb_build_object('v', '1', 's', $2::text, 'k', '1', 'o', $3::text, 'n', '5', 'u', 'ann', 'q', '1', 't', '1'),
 					'number-conflict', '', 1)`, e.EntryID, e.SaleID, e.OrderID)
-			r.exec(1, `insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, reason, closed_at)
-				values ($1, $2::text::uuid, null, 'ann', 1, 0, $3, now(), 'rejected', 'number-conflict', now())`, e.SaleID, e.OrderID, e.Sequence)
+			r.exec(1, `insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at,
+					status, reason, closed_at)
+				values ($1, $2::text::uuid, null, 'ann', 1, 0, $3, now(), 'rejected', 'number-conflict', now())`,
+				e.SaleID, e.OrderID, e.Sequence)
 			r.exec(1, `insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
 				values ($1, $2::text::uuid, $3, 'ann', 1, 0, 'number-conflict')`, e.SaleID, e.OrderID, e.Sequence)
 			r.exec(1, `insert into watermarks (sale_id, partition, seq) values ($1, 0, $2)`, e.SaleID, e.Sequence)
@@ -55,7 +58,8 @@ func replay() *scenario {
 		check: func(r *run) {
 			r.balanced(saleID, "ann")
 			r.same("orders", r.ordersOf(), []string{"ann confirmed", "ann rejected"})
-			r.same("letters", r.rows(`select d.resolution, o.user_id from dead_letters d join orders o on o.id = d.replay_order_id`),
+			r.same("letters",
+				r.rows(`select d.resolution, o.user_id from dead_letters d join orders o on o.id = d.replay_order_id`),
 				[]string{"replayed ann"})
 			r.same("audit log", r.rows(`select action, count(*)::text from audit_log group by action`),
 				[]string{"create 1", "replay 1"})

@@ -180,7 +180,7 @@ var known = []struct{ contains, name string }{
 	{"select number from generation", "read generation"},
 	{"update releases r set applied_at", "mark released"},
 	{"pg_try_advisory_xact_lock", "elect verifier"},
-	{"unnest(s.partitions)", "read marks"},
+	{"unnest(s.partitions)", "read all watermarks"},
 	{"'rebuild'", "record rebuild"},
 	{"set loaded_at", "mark loaded"},
 	{"updated_at >= $2", "read sales"},

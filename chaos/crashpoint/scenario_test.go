@@ -57,7 +57,8 @@ type run struct {
 // try runs the scenario with a crash at the target. It returns the points that the process passed, and whether it was
 // killed.
 func (s *scenario) try(t *testing.T, at *testbed, names map[string]string, target point) (passed []point,
-	reached bool) {
+	reached bool,
+) {
 	t.Helper()
 	at.reset(t)
 	r := &run{T: t, testbed: at, scenario: s, warnings: programs.Warnings{Keep: 1000}}

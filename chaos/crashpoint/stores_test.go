@@ -40,7 +40,8 @@ func (r *run) exec(rows int64, statement string, args ...any) {
 
 func aSale(id string) *pipeline.Sale {
 	return &pipeline.Sale{
-		ID: id, Title: id, Total: total, MaxQuantity: 10, OpensAt: time.Now().Add(-time.Hour), ClosesAt: time.Now().Add(time.Hour),
+		ID: id, Title: id, Total: total, MaxQuantity: 10,
+		OpensAt: time.Now().Add(-time.Hour), ClosesAt: time.Now().Add(time.Hour),
 		State: pipeline.SaleActive, Partitions: pipeline.PlaceSale(id, partitions),
 	}
 }

@@ -24,7 +24,7 @@ func orders() *scenario {
 			"redis claim", "redis xautoclaim", // reclaimed
 			"redis run_once release", "postgres read releases", "redis release", "postgres mark released", // given back
 			"redis run_once publish", "redis load", "postgres mark loaded", // published
-			"redis run_once watch", "postgres read marks", "redis hmget", // compared
+			"redis run_once watch", "postgres read all watermarks", "redis hmget", // compared
 		},
 		prepare: prepareOrders,
 		done:    ordersDone,
@@ -78,7 +78,8 @@ func checkOrders(r *run) {
 		"left confirmed", "numbered rejected",
 	})
 	r.same("letters", r.lettersOf(), []string{"number-conflict 1", "refused 1", "undecodable 1"})
-	r.same("releases", r.rows(`select user_id, count(*)::text from releases where applied_at is not null group by user_id`),
+	r.same("releases",
+		r.rows(`select user_id, count(*)::text from releases where applied_at is not null group by user_id`),
 		[]string{"closed 1", "forged 1", "numbered 1"})
 	if got, err := r.rdb.HGet(r.Context(), keys.Sale(only, saleID), "released").Int(); err != nil || got != 2 {
 		r.Errorf("Redis gave back %d orders, %v, want 2: nobody ever had the forged one", got, err)
@@ -140,8 +141,9 @@ func (r *run) length() int64 {
 func stale() *scenario {
 	return &scenario{
 		name: "stale", program: "worker", from: "redis xreadgroup",
-		steps: []string{"postgres persist", "postgres read generation", "postgres look for orders", "redis admit",
-			"redis settle"},
+		steps: []string{
+			"postgres persist", "postgres read generation", "postgres look for orders", "redis admit", "redis settle",
+		},
 		prepare: func(r *run) {
 			sale := r.openSale()
 			r.accept(sale, "known")

@@ -20,7 +20,8 @@ func (d *defect) apply(root string) (map[string][]byte, error) {
 			}
 		}
 		if n := bytes.Count(text, []byte(e.old)); n != 1 {
-			return nil, fmt.Errorf("%s: %s has these lines %d times, want once; say in chaos/defects how they can be broken now:\n%s",
+			return nil, fmt.Errorf(
+				"%s: %s has these lines %d times, want once; say in chaos/defects how they can be broken now:\n%s",
 				d.name, e.file, n, e.old)
 		}
 		broken[e.file] = bytes.Replace(text, []byte(e.old), []byte(e.new), 1)

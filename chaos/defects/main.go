@@ -67,7 +67,9 @@ func run(args []string, out, complaints io.Writer) int {
 		fmt.Fprintf(out, "✗ %d of %d defects did not do what is said of them\n", failed, len(chosen))
 		return 1
 	}
-	fmt.Fprintf(out, "✓ %d defects: each was caught, by a run or by the test that is named, or harmless for the reason that is given\n", len(chosen))
+	fmt.Fprintf(out,
+		"✓ %d defects: each was caught, by a run or by the test that is named, or harmless for the reason that is given\n",
+		len(chosen))
 	return 0
 }
 

@@ -44,7 +44,7 @@ func TestAHealthySaleIsClean(t *testing.T) {
 	if err != nil || !report.Clean() || !report.Exact {
 		t.Errorf("got %+v, %v", report, err)
 	}
-	// What is none of its orders is none of its business.
+	// What is none of the sale's orders does not count.
 	b.Done(r.Redis.XAdd(r.Ctx(), &redis.XAddArgs{Stream: r.Keys.Orders(2), Values: []string{"garbage", "in"}}))
 	r.Sale = r.Stored("other")
 	r.AdmitMany("ann", 5)
@@ -135,15 +135,17 @@ type lastLook struct {
 	over  context.CancelFunc
 }
 
-func (l *lastLook) Ledger(ctx context.Context, saleID string, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error) (pipeline.Ledger, error) {
+func (l *lastLook) Ledger(
+	ctx context.Context, saleID string, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
+) (pipeline.Ledger, error) {
 	if l.looks--; l.looks == 0 {
 		l.over()
 	}
 	return l.LedgerSource.Ledger(ctx, saleID, inFlight, live, unapplied)
 }
 
-// A finding that does not go away is told in the end, also to a caller who had no time for all the looks.
-func TestAFindingIsToldHoweverShortTheTime(t *testing.T) {
+// A finding that does not go away is reported in the end, also to a caller who had no time for all the looks.
+func TestAFindingIsReportedHoweverShortTheTime(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
 	r.Admit("ann", 1)
@@ -163,7 +165,12 @@ func TestAFindingIsToldHoweverShortTheTime(t *testing.T) {
 func TestAnAuditWhileBuyersOrder(t *testing.T) {
 	t.Parallel()
 	const seed, looks = 20261121, 100
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{
+			Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour},
+		},
+	)
 	m := r.OpenMarket(seed, false)
 	testkit.Eventually(t, pipelinetest.CallLimit, "the market to move", func() bool { return m.Accepted.Load() > 100 })
 	moved := 0
@@ -197,7 +204,12 @@ func TestAnAuditWhileBuyersOrder(t *testing.T) {
 func TestAnAuditWhileOrdersExpire(t *testing.T) {
 	t.Parallel()
 	const seed, looks = 20261121, 50
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour}})
+	r := pipelinetest.New(
+		t,
+		pipelinetest.Options{
+			Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour},
+		},
+	)
 	m := r.OpenMarket(seed, true)
 	testkit.Eventually(t, pipelinetest.CallLimit, "the market to move", func() bool { return m.Released.Load() > 10 })
 	exact := 0

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// MaxBacklogEvents bounds the events that are read from a partition's stream for a check: some 3 MB, 20 ms of Redis, in pages
-	// of a millisecond. Behind a longer backlog nothing is said about drift.
+	// MaxBacklogEvents bounds the events that are read from a partition's stream for a check: some 3 MB and 20 ms of
+	// Redis, in pages of a millisecond. With a longer backlog nothing is proved about drift.
 	MaxBacklogEvents = 10_000
 	// balanceReleases bounds the releases on their way that a check takes into account.
 	balanceReleases = 1000
@@ -21,24 +21,27 @@ const (
 
 // BalanceSource is where the balance of a sale is read.
 type BalanceSource interface {
+	// Balance reads what Postgres has of a sale at one instant: which of some orders have a row, and at most so many
+	// releases that Postgres has not noted as applied in Redis.
 	Balance(ctx context.Context, saleID string, orderIDs []string, releases int) (pipeline.Balance, error)
 }
 
-// Drift is what a check has found: the units left, and the units that are missing (more than 0) or sold twice (less).
+// Drift is the result of a check: the units left, and the units that are missing (more than 0) or sold twice (less than
+// 0).
 type Drift struct {
 	Remaining int64
 	Units     int64
-	Exact     bool // else nothing is proved about units
+	Exact     bool // else Units proves nothing
 }
 
-// Backlog is what the streams hold at one look, read once for all sales.
+// Backlog is what was in the streams at one look, read once for all sales.
 type Backlog struct {
 	events map[string][]pipeline.Event // by sale
 	cut    map[pipeline.Partition]bool // partitions whose stream is longer than MaxBacklogEvents
 }
 
-// Balancer checks the identity of a sale in units without reading its orders and buyers: sales.sold stands for the live orders,
-// which an audit adds up. It costs the same for ten orders and for ten million.
+// Balancer checks that a sale's units add up, without reading its orders and buyers: sales.sold stands for the live
+// orders, which an audit adds up. A check costs the same for ten orders and for ten million.
 type Balancer struct {
 	rdb     redis.UniversalClient
 	keys    pipeline.Keys
@@ -74,24 +77,31 @@ func (b *Balancer) readStream(ctx context.Context, p pipeline.Partition, found B
 	})
 }
 
-// Check compares a sale's counters, which were read first, with the streams, which were read next, and with Postgres, which is
-// read last: in that order nothing that is on its way is missed, and what is seen twice is known by its order id.
+// Check compares a sale's counters, which were read first, with the streams, which were read next, and with Postgres,
+// which is read last: in that order nothing that is on its way is missed, and what is seen twice is recognized by its
+// order id.
 //
-// What was accepted after the counters were read is left out: in the stream by its sequence. In Postgres it would be in sold
-// already; the watermark tells, and then nothing is proved. A stream hands over in its order, so that with a backlog the
-// watermark stays behind, and without one all three are read faster than an order gets through.
-func (b *Balancer) Check(ctx context.Context, sale *pipeline.Sale, before PartitionCounters, waiting Backlog) (Drift, error) {
+// What was accepted after the counters were read is left out. In the stream it is recognized by its sequence. In
+// Postgres it would already be part of sold; the watermark shows that, and then nothing is proved. That is rare: a
+// stream delivers in order, so that with a backlog the watermark lags behind, and without one all three are read faster
+// than an order is persisted.
+func (b *Balancer) Check(
+	ctx context.Context,
+	sale *pipeline.Sale,
+	before PartitionCounters,
+	backlog Backlog,
+) (Drift, error) {
 	redis := before.sum()
 	found := Drift{Remaining: redis.Stock}
 	for p := range before {
-		if waiting.cut[p] {
+		if backlog.cut[p] {
 			return found, nil
 		}
 	}
 	var events []pipeline.Event
 	var ids []string
-	for _, e := range waiting.events[sale.ID] {
-		if was, ours := before[e.Partition]; ours && e.Sequence <= was.Accepted {
+	for _, e := range backlog.events[sale.ID] {
+		if was, counted := before[e.Partition]; counted && e.Sequence <= was.Accepted {
 			events, ids = append(events, e), append(ids, e.OrderID)
 		}
 	}
@@ -125,8 +135,10 @@ func (b *Balancer) Check(ctx context.Context, sale *pipeline.Sale, before Partit
 	return found, nil
 }
 
-// releasing are the units of releases that Redis has not seen: those whose slot still names the order.
-func (b *Balancer) releasing(ctx context.Context, sale *pipeline.Sale, unapplied []pipeline.LedgerOrder) (units int64, err error) {
+// releasing returns the units of releases that Redis has not applied: those whose slot still names the order.
+func (b *Balancer) releasing(
+	ctx context.Context, sale *pipeline.Sale, unapplied []pipeline.LedgerOrder,
+) (units int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	users := map[pipeline.Partition][]string{}
@@ -142,7 +154,7 @@ func (b *Balancer) releasing(ctx context.Context, sale *pipeline.Sale, unapplied
 	for p, of := range users {
 		slots, err := b.rdb.HMGet(ctx, b.keys.Buyers(p, sale.ID), of...).Result()
 		if err != nil {
-			return 0, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not tell about the buyers' slots")
+			return 0, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not return the buyers' slots")
 		}
 		for i, o := range orders[p] {
 			text, _ := slots[i].(string)

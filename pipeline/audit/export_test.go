@@ -6,7 +6,7 @@ import (
 	"sluice/pipeline"
 )
 
-// Look is one look of an audit, without the further ones that let a passing finding pass.
+// Look is one look of an audit, without the further ones that show whether a finding goes away.
 func (a *Auditor) Look(ctx context.Context, sale *pipeline.Sale) (*Report, error) {
 	seen, err := a.look(ctx, sale)
 	return seen.Report, err

@@ -77,9 +77,9 @@ func (w *watch) wants(saleID string, remaining, drift float64) {
 	}
 }
 
-// The metrics say what is left and what is missing, for orders in every state; and tell an operator, who is asked to
-// mend it.
-func TestStockAndDriftAreShown(t *testing.T) {
+// The metrics say what is left and what is missing, for orders in every state. Missing units are given back only when
+// an operator asks.
+func TestStockAndDriftAreExported(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), NoSale: true})
 	b := r.BusySale("drop-1")
@@ -93,12 +93,13 @@ func TestStockAndDriftAreShown(t *testing.T) {
 	w.look()
 	w.wants("drop-1", 88, 2)
 	if auditLines(r, "sluice", "repair") != 0 || r.Stock(b.Sale) != 88 {
-		t.Error("missing units were given back, and nobody has asked")
+		t.Error("missing units were given back, and no operator has asked")
 	}
 	repair(r, true)
 	w.look()
 	w.wants("drop-1", 94, 0) // what was released is given back besides
-	if err := r.Store.BuryEvent(r.Ctx(), deadletter.Message{EntryID: "1-1", Reason: deadletter.Undecodable}, nil); err != nil {
+	letter := deadletter.Message{EntryID: "1-1", Reason: deadletter.Undecodable}
+	if err := r.Store.BuryEvent(r.Ctx(), letter, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.look()
@@ -113,7 +114,7 @@ func TestStockAndDriftAreShown(t *testing.T) {
 	}
 }
 
-// Units that are sold twice are taken out of stock without anybody's help, and the audit log says so.
+// Units that are sold twice are taken out of stock automatically, and the audit log says so.
 func TestUnitsSoldTwiceAreTakenOut(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL()})
@@ -123,7 +124,7 @@ func TestUnitsSoldTwiceAreTakenOut(t *testing.T) {
 	if err := r.Redis.HIncrBy(r.Ctx(), r.Keys.Sale(r.Sale.Partitions[0], r.Sale.ID), "stock", 40).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// The audit of a minute ago was clean: a new steward has not made one.
+	// The audit of a minute ago was clean: a new reconciler has made none.
 	w = reconciler(r)
 	w.look()
 	if got := r.Stock(r.Sale); got != 97 {
@@ -181,7 +182,8 @@ func TestDriftDoesNotFlap(t *testing.T) {
 // Behind a backlog that is too long to be read, nothing is said; what is left is.
 func TestNoDriftBehindALongBacklog(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{Total: 1 << 20}})
+	r := pipelinetest.New(t,
+		pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{Total: 1 << 20}})
 	const orders = audit.MaxBacklogEvents + 1
 	for n := 0; n < orders; n += 1000 {
 		r.AdmitMany(fmt.Sprint("buyer-", n), min(1000, orders-n))
@@ -195,7 +197,7 @@ func TestNoDriftBehindALongBacklog(t *testing.T) {
 		t.Errorf("got %v left (there: %t), want %d", got, ok, 1<<20-orders)
 	}
 	if got, ok := w.of("sluice_stock_drift", "drop-1"); ok {
-		t.Errorf("got a drift of %v, want none told", got)
+		t.Errorf("got a drift of %v, want none exported", got)
 	}
 }
 
@@ -209,20 +211,21 @@ func TestSalesOfLongAgoAreNotShown(t *testing.T) {
 	w := reconciler(r)
 	w.look()
 	if got := w.rig.Count("sluice_stock_remaining"); got != 100*recovery.ReconcileSales {
-		t.Errorf("got %v units over all sales shown, want those of %d sales", got, recovery.ReconcileSales)
+		t.Errorf("got %v units exported over all sales, want those of %d sales", got, recovery.ReconcileSales)
 	}
-	r.Exec(recovery.ReconcileSales+2, `update sales set opens_at = now() - interval '9 days', closes_at = now() - interval '2 days', updated_at = now()
+	r.Exec(recovery.ReconcileSales+2, `
+		update sales set opens_at = now() - interval '9 days', closes_at = now() - interval '2 days', updated_at = now()
 		where id not in ('drop-7', 'drop-8', 'drop-9')`)
 	if err := w.sales.Load(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
 	w.look()
 	if got := w.rig.Count("sluice_stock_remaining"); got != 300 {
-		t.Errorf("got %v units over all sales shown, want those of 3 sales", got)
+		t.Errorf("got %v units exported over all sales, want those of 3 sales", got)
 	}
 }
 
-// One of all workers watches. When it ends, another takes over, and no number of the first one stays behind.
+// One of all workers watches. When it ends, another takes over, and no metric of the first one is left.
 func TestOneReconcilerAtATime(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL()})

@@ -39,7 +39,8 @@ func repair(r *pipelinetest.Rig, apply bool) recovery.RepairReport {
 // auditLines counts the lines of the audit log about the sale.
 func auditLines(r *pipelinetest.Rig, actor, action string) (n int) {
 	r.Helper()
-	err := r.SQL.QueryRow(r.Ctx(), `select count(*) from audit_log where sale_id = $1 and actor = $2 and action = $3`, r.Sale.ID, actor, action).Scan(&n)
+	err := r.SQL.QueryRow(r.Ctx(), `select count(*) from audit_log where sale_id = $1 and actor = $2 and action = $3`,
+		r.Sale.ID, actor, action).Scan(&n)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -49,15 +50,16 @@ func auditLines(r *pipelinetest.Rig, actor, action string) (n int) {
 func planned(reports []pipeline.RebuildReport) string {
 	var lines []string
 	for _, r := range reports {
-		lines = append(lines, fmt.Sprintf("%s: stock %d to %d, accepted %d to %d, orders %d, slots %d, missing %d", r.Partition,
-			r.StockBefore, r.StockAfter, r.AcceptedBefore, r.AcceptedAfter, r.Live+r.InFlight, r.Slots, r.Missing))
+		lines = append(lines, fmt.Sprintf(
+			"%s: stock %d to %d, accepted %d to %d, orders %d, slots %d, missing %d", r.Partition, r.StockBefore,
+			r.StockAfter, r.AcceptedBefore, r.AcceptedAfter, r.Live+r.InFlight, r.Slots, r.Missing))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Whatever Redis and Postgres disagree about is mended, in Redis: the plan changes nothing and says what the repair
-// then does, every unit is where Postgres and the stream say, and the audit log tells. What Postgres alone is wrong
-// about stays found.
+// Everything that Redis and Postgres disagree about is repaired, in Redis: the plan changes nothing and says what the
+// repair then does, every unit is where Postgres and the stream say, and the audit log has it. What is wrong in
+// Postgres alone is still found afterwards.
 func TestEveryTamperingIsRepaired(t *testing.T) {
 	t.Parallel()
 	for _, test := range pipelinetest.Tamperings {
@@ -108,7 +110,8 @@ func TestNothingToRepair(t *testing.T) {
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
 	b := r.BusySale("drop-1")
 	before := r.Dump(b.Sale)
-	if got := repair(r, true); got.Applied || got.Rebuilt != nil || r.Dump(b.Sale) != before || auditLines(r, "ann", "repair") != 0 {
+	if got := repair(r, true); got.Applied || got.Rebuilt != nil || r.Dump(b.Sale) != before ||
+		auditLines(r, "ann", "repair") != 0 {
 		t.Errorf("got %+v, want nothing done", got)
 	}
 	_, err := repairer(r).Repair(r.Ctx(), "none", "ann", true)
@@ -120,12 +123,13 @@ func TestNothingToRepair(t *testing.T) {
 	pipelinetest.WantKind(t, err, pipeline.KindNotLoaded)
 }
 
-// An accept whose event was deleted by somebody is kept: its buyer was told 202, and the slot still says what for. An
-// order that has ended is not: its units are leaked, and go back.
-func TestARepairKeepsWhatABuyerWasTold(t *testing.T) {
+// An accept whose event was deleted is kept: its buyer got a 202, and the slot still says what for. An order that has
+// ended is not kept: its units are leaked, and go back.
+func TestARepairKeepsAnAnsweredAccept(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{PaymentWindow: time.Hour}})
-	told := r.Admit("ann", 3)
+	r := pipelinetest.New(t,
+		pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{PaymentWindow: time.Hour}})
+	accepted := r.Admit("ann", 3)
 	r.Forget(r.Events(r.Sale)...)
 	ended := r.Admit("bob", 2)
 	r.Persist(r.Events(r.Sale)...)
@@ -135,11 +139,12 @@ func TestARepairKeepsWhatABuyerWasTold(t *testing.T) {
 	if report.Kept != 1 || !report.Left.Clean() || report.Left.Stock != 97 || report.Left.Live != 3 {
 		t.Errorf("got %d kept, left %+v", report.Kept, report.Left)
 	}
-	order, err := r.Store.Order(r.Ctx(), r.Sale.ID, told.OrderID)
-	if err != nil || order.Status != pipeline.StatusAwaitingPayment || order.Number != told.Number || order.UserID != "ann" || order.Quantity != 3 {
+	order, err := r.Store.Order(r.Ctx(), r.Sale.ID, accepted.OrderID)
+	if err != nil || order.Status != pipeline.StatusAwaitingPayment || order.Number != accepted.Number ||
+		order.UserID != "ann" || order.Quantity != 3 {
 		t.Errorf("ann's order: got %+v, %v, want the one of her receipt", order, err)
 	}
-	if slots := r.Slots(r.Sale); len(slots) != 1 || slots["ann"].OrderID != told.OrderID {
+	if slots := r.Slots(r.Sale); len(slots) != 1 || slots["ann"].OrderID != accepted.OrderID {
 		t.Errorf("got slots %v, want ann's", slots)
 	}
 	if got := r.Labelled("sluice_stock_repaired_total", "direction", "raised"); got != 2 {
@@ -155,7 +160,9 @@ func TestARepairRejectsWhatCannotStand(t *testing.T) {
 	first := r.Admit("ann", 3)
 	r.Persist(r.Events(r.Sale)...)
 	p := r.Sale.Partitions[0]
-	other := lua.Slot{OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 2, Number: first.Number + 1, AcceptedMS: 1, Sequence: 2}
+	other := lua.Slot{
+		OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 2, Number: first.Number + 1, AcceptedMS: 1, Sequence: 2,
+	}
 	if err := r.Redis.HSet(r.Ctx(), r.Keys.Buyers(p, r.Sale.ID), "ann", other.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +171,9 @@ func TestARepairRejectsWhatCannotStand(t *testing.T) {
 	if err != nil || order.Status != pipeline.StatusRejected {
 		t.Errorf("the other order: got %+v, %v, want it rejected", order, err)
 	}
-	if left := report.Left; !left.Clean() || left.Rejected != 1 || left.Letters != 1 || left.Rebuilds != 1 || len(left.Notes()) != 3 {
-		t.Errorf("left: %+v, notes %q, want the rejected order told", left, left.Notes())
+	if left := report.Left; !left.Clean() || left.Rejected != 1 || left.Letters != 1 || left.Rebuilds != 1 ||
+		len(left.Notes()) != 3 {
+		t.Errorf("left: %+v, notes %q, want the rejected order reported", left, left.Notes())
 	}
 	if got := r.Slots(r.Sale)["ann"]; got.OrderID != first.OrderID {
 		t.Errorf("ann's slot: got %+v, want her live order", got)
@@ -186,7 +194,8 @@ func TestARepairThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 25 { // each dies a little later than the one before
-		ctx, cancel := context.WithTimeout(r.Ctx(), 5500*time.Millisecond+time.Duration(n)*5*time.Millisecond) // the looks of the audit come first
+		limit := 5500*time.Millisecond + time.Duration(n)*5*time.Millisecond // the looks of the audit come first
+		ctx, cancel := context.WithTimeout(r.Ctx(), limit)
 		_, _ = repairer(r).Repair(ctx, r.Sale.ID, "ann", true)
 		cancel()
 		if r.Rows(r.Sale.ID) == 10 {
@@ -204,10 +213,11 @@ func TestARepairThatDies(t *testing.T) {
 	}
 }
 
-// Buyers order all the time while the sale is repaired: they wait, none is refused for good, and the books are right.
+// Buyers order all the time while the sale is repaired: they wait, none is refused for good, and the books balance.
 func TestARepairWhileBuyersOrder(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{Total: 1 << 30}})
+	r := pipelinetest.New(t,
+		pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{Total: 1 << 30}})
 	r.StartWorker(r.Store, worker.Options{})
 	ctx, stop := context.WithCancel(r.Ctx())
 	var buyers sync.WaitGroup
@@ -273,7 +283,7 @@ func TestEverySaleIsRebuilt(t *testing.T) {
 		r.Sale = r.Stored(fmt.Sprintf("drop-%d", i))
 		r.Balanced(r.Sale, 3)
 		if auditLines(r, "ann", "rebuild") != len(r.Sale.Partitions) {
-			t.Errorf("%s: the audit log does not tell of each partition", r.Sale.ID)
+			t.Errorf("%s: the audit log does not have a line for each partition", r.Sale.ID)
 		}
 	}
 }

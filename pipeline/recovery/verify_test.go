@@ -17,8 +17,8 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// A server that restarted admits nobody until it was compared with Postgres. When nothing was lost that changes nothing
-// else, and nothing is rebuilt.
+// A server that restarted admits nobody until it was compared with Postgres. When nothing was lost, that changes
+// nothing and nothing is rebuilt.
 func TestARestartIsVerifiedFirst(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -30,7 +30,8 @@ func TestARestartIsVerifiedFirst(t *testing.T) {
 		if err := server.Restart(r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, pipelinetest.CallLimit, "Redis answers", func() bool { return r.Redis.Ping(r.Ctx()).Err() == nil })
+		testkit.Eventually(t, pipelinetest.CallLimit, "Redis answers",
+			func() bool { return r.Redis.Ping(r.Ctx()).Err() == nil })
 		_, err := r.Try(pipeline.OrderRequest{UserID: "early", Quantity: 1})
 		pipelinetest.WantKind(t, err, pipeline.KindNotLoaded)
 		answered := time.Now()
@@ -46,7 +47,8 @@ func TestARestartIsVerifiedFirst(t *testing.T) {
 	if err := server.Restart(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, pipelinetest.CallLimit, "Redis answers", func() bool { return r.Redis.Ping(r.Ctx()).Err() == nil })
+	testkit.Eventually(t, pipelinetest.CallLimit, "Redis answers",
+		func() bool { return r.Redis.Ping(r.Ctx()).Err() == nil })
 	r.Ensure()
 	r.Admit("late", 1)
 	if got := r.Rebuilds(); len(got) != 0 {
@@ -54,17 +56,19 @@ func TestARestartIsVerifiedFirst(t *testing.T) {
 	}
 }
 
-// Redis loses everything in the middle of a sale, again and again, while buyers go on and a worker has orders in hand.
-// Every accept that was told ends as one row, not one unit is sold above the total, and the sale opens by itself.
+// Redis loses everything in the middle of a sale, again and again, while buyers go on and a worker has orders in
+// flight. Every accept that was answered ends as one row, not one unit is sold above the total, and the sale opens by
+// itself.
 func TestFlushInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	const stock = 3000
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: stock, MaxQuantity: 1}})
+	r := pipelinetest.New(t,
+		pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: stock, MaxQuantity: 1}})
 	r.Verifies()
 	r.StartWorker(r.Store, worker.Options{BatchSize: 50}, r.Releaser().Job())
 
-	told := &sync.Map{} // order id → user
+	accepted := &sync.Map{} // order id → user
 	var accepts sync.WaitGroup
 	var mu sync.Mutex
 	count, soldOut := 0, false
@@ -85,11 +89,12 @@ func TestFlushInTheMiddleOfASale(t *testing.T) {
 				mu.Lock()
 				switch {
 				case err == nil && got.Result == admission.Accepted:
-					told.Store(got.Receipt.OrderID, user)
+					accepted.Store(got.Receipt.OrderID, user)
 					count++
 				case err == nil && got.Result == admission.SoldOut:
 					soldOut = true
-				case err == nil || pipeline.KindOf(err) != pipeline.KindNotLoaded && pipeline.KindOf(err) != pipeline.KindUnavailable:
+				case err == nil ||
+					pipeline.KindOf(err) != pipeline.KindNotLoaded && pipeline.KindOf(err) != pipeline.KindUnavailable:
 					t.Errorf("%s: got %s, %v", user, got.Result, err)
 				}
 				over := soldOut || t.Failed()
@@ -104,21 +109,25 @@ func TestFlushInTheMiddleOfASale(t *testing.T) {
 		})
 	}
 	for i, at := range []int{300, 1200} {
-		testkit.Eventually(t, pipelinetest.SettleLimit, "buyers are served", func() bool { return counted() >= at || t.Failed() })
+		testkit.Eventually(t, pipelinetest.SettleLimit, "buyers are served",
+			func() bool { return counted() >= at || t.Failed() })
 		was := counted()
 		r.Flush()
 		flushed := time.Now()
 		last.Store(i == 1)
-		testkit.Eventually(t, pipelinetest.SettleLimit, "the sale is open again", func() bool { return counted() > was+100 || t.Failed() })
-		t.Logf("flushed after %d accepts; open again, and 100 accepts later, after %s", was, time.Since(flushed).Round(time.Millisecond))
+		testkit.Eventually(t, pipelinetest.SettleLimit, "the sale is open again",
+			func() bool { return counted() > was+100 || t.Failed() })
+		t.Logf("flushed after %d accepts; open again, and 100 accepts later, after %s", was,
+			time.Since(flushed).Round(time.Millisecond))
 	}
 	accepts.Wait()
 	r.Settled()
 	var releases int
 	testkit.Eventually(t, pipelinetest.SettleLimit, "everything is given back", func() bool {
-		return r.SQL.QueryRow(r.Ctx(), `select count(*) from releases where applied_at is null`).Scan(&releases) == nil && releases == 0
+		return r.SQL.QueryRow(r.Ctx(), `select count(*) from releases where applied_at is null`).Scan(&releases) == nil &&
+			releases == 0
 	})
-	everyAcceptHasItsRow(r, told)
+	everyAcceptHasItsRow(r, accepted)
 	report, err := r.Auditor.Audit(r.Ctx(), r.Sale)
 	if err != nil || !report.Exact || !report.Clean() || report.Live > stock {
 		t.Errorf("audit: got %+v, %v", report, err)
@@ -130,11 +139,12 @@ func TestFlushInTheMiddleOfASale(t *testing.T) {
 	}
 }
 
-// everyAcceptHasItsRow checks each order that was told: it has one row of that buyer, live, or rejected with a letter.
-func everyAcceptHasItsRow(r *pipelinetest.Rig, told *sync.Map) {
+// everyAcceptHasItsRow checks each order that was accepted: it has one row of that buyer, live, or rejected with a
+// letter.
+func everyAcceptHasItsRow(r *pipelinetest.Rig, accepted *sync.Map) {
 	r.Helper()
 	statuses := map[string]int{}
-	told.Range(func(id, user any) bool {
+	accepted.Range(func(id, user any) bool {
 		var status, owner string
 		var letters int
 		err := r.SQL.QueryRow(r.Ctx(), `
@@ -151,10 +161,10 @@ func everyAcceptHasItsRow(r *pipelinetest.Rig, told *sync.Map) {
 		statuses[status]++
 		return !r.Failed()
 	})
-	r.Logf("orders that were told: %v", statuses)
+	r.Logf("orders that were accepted: %v", statuses)
 }
 
-// What nobody but the api knows of is shown to Redis again before anybody else may order.
+// Accepts that only the api knows are submitted to Redis again before any buyer may order.
 func TestAcceptsThatOnlyTheAPIKnows(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -163,24 +173,25 @@ func TestAcceptsThatOnlyTheAPIKnows(t *testing.T) {
 	r.Flush()
 	r.Verifies()
 	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
-	if got, err := r.Try(pipeline.OrderRequest{UserID: "late", Quantity: 1}); err != nil || got.Result != admission.SoldOut {
+	if got, err := r.Try(pipeline.OrderRequest{UserID: "late", Quantity: 1}); err != nil ||
+		got.Result != admission.SoldOut {
 		t.Errorf("a new buyer: got %s, %v, want sold out", got.Result, err)
 	}
 	r.WorkAll()
 	r.Balanced(r.Sale, 50)
-	told := &sync.Map{}
+	accepted := &sync.Map{}
 	for i, receipt := range receipts {
-		told.Store(receipt.OrderID, fmt.Sprintf("buyer-%d", i))
+		accepted.Store(receipt.OrderID, fmt.Sprintf("buyer-%d", i))
 	}
-	everyAcceptHasItsRow(r, told)
+	everyAcceptHasItsRow(r, accepted)
 	if got := r.Letters(); len(got) != 0 {
 		t.Errorf("got letters %v", got)
 	}
 }
 
-// An api that could not look while Redis was flushed and rebuilt by somebody else (it was stopped, or cut off) finds it
-// trusted under the run_id that it knows. What only that api remembers is shown to Redis all the same.
-func TestAnAPIThatMissedALossShowsWhatItKnows(t *testing.T) {
+// An api that could not look while another process rebuilt a flushed Redis (it was stopped, or cut off) finds it
+// trusted under the run_id that it knows. It still submits what only it remembers to Redis again.
+func TestAnAPIThatMissedALossResubmits(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 50, MaxQuantity: 1}})
@@ -192,20 +203,20 @@ func TestAnAPIThatMissedALossShowsWhatItKnows(t *testing.T) {
 	}
 	receipts := r.AdmitMany("buyer", 20) // nothing of it is in Postgres
 	r.Flush()
-	r.Ensure() // somebody else's verifier, from the loss to the opening
+	r.Ensure() // another process verifies, from the loss to the opening
 	if err := verifier.Ensure(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
 	r.WorkAll()
 	r.Balanced(r.Sale, 20)
-	told := &sync.Map{}
+	accepted := &sync.Map{}
 	for i, receipt := range receipts {
-		told.Store(receipt.OrderID, fmt.Sprintf("buyer-%d", i))
+		accepted.Store(receipt.OrderID, fmt.Sprintf("buyer-%d", i))
 	}
-	everyAcceptHasItsRow(r, told)
+	everyAcceptHasItsRow(r, accepted)
 }
 
-// Keys of a sale that hold something else by some accident are as good as lost: they are rebuilt, and keep nobody else
+// Keys of a sale that have the wrong type by some accident count as lost: they are rebuilt, and keep no other sale
 // closed.
 func TestKeysOfAnotherTypeAreRebuilt(t *testing.T) {
 	t.Parallel()
@@ -235,14 +246,16 @@ type forgetful struct {
 	times int
 }
 
-func (f *forgetful) RecordRebuild(ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport) error {
+func (f *forgetful) RecordRebuild(
+	ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport,
+) error {
 	if f.times--; f.times >= 0 {
 		return pipeline.Errorf(pipeline.KindUnavailable, "Postgres is away")
 	}
 	return f.VerifyStore.RecordRebuild(ctx, g, actor, report)
 }
 
-// No rebuild is silent (I9): one that can't be recorded is not done, and is done again when it can.
+// No rebuild is silent: one that can't be recorded is not done, and is done again when it can.
 func TestARebuildIsOnRecord(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -267,7 +280,9 @@ type overtaken struct {
 	times int
 }
 
-func (o *overtaken) RecordRebuild(ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport) error {
+func (o *overtaken) RecordRebuild(
+	ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport,
+) error {
 	if o.times--; o.times >= 0 {
 		if _, err := o.NextGeneration(ctx); err != nil {
 			return err
@@ -276,14 +291,16 @@ func (o *overtaken) RecordRebuild(ctx context.Context, g pipeline.Generation, ac
 	return o.VerifyStore.RecordRebuild(ctx, g, actor, report)
 }
 
-// Who was overtaken while it compared writes nothing into Postgres: the accepts that are lost are counted once.
+// A verification that was overtaken while it compared writes nothing into Postgres: the accepts that are lost are
+// counted once.
 func TestAnOvertakenRebuildIsNotOnRecord(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL()})
 	r.AdmitMany("persisted", 5)
 	r.WorkAll()
-	if _, err := r.SQL.Exec(r.Ctx(), `update watermarks set seq = seq + 3`); err != nil { // three more were accepted, and are nowhere
+	// Three more were accepted, and are nowhere.
+	if _, err := r.SQL.Exec(r.Ctx(), `update watermarks set seq = seq + 3`); err != nil {
 		t.Fatal(err)
 	}
 	r.Flush()
@@ -303,16 +320,18 @@ func TestAnOvertakenRebuildIsNotOnRecord(t *testing.T) {
 	}
 }
 
-// An accept that Redis lost, and whose units another buyer has since, is rejected with a letter: the buyer is told.
+// An accept that Redis lost, and whose units another buyer has since, is rejected with a letter, so that the buyer is
+// notified.
 func TestALostAcceptThatCannotStand(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1, MaxQuantity: 1}})
 	lost := r.Admit("ann", 1)
 	r.Flush()
-	r.Ensure() // somebody else's verifier: ann's api is slow
+	r.Ensure() // another process verifies: ann's api is slow
 	other := r.NewAdmission(r.Redis, admission.Options{})
-	if got, err := other.Admit(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: "bob", Quantity: 1}); err != nil || got.Result != admission.Accepted {
+	if got, err := other.Admit(r.Ctx(), r.Sale, pipeline.OrderRequest{UserID: "bob", Quantity: 1}); err != nil ||
+		got.Result != admission.Accepted {
 		t.Fatalf("bob: got %s, %v", got.Result, err)
 	}
 	resubmit := r.ResubmitRecent()
@@ -332,26 +351,29 @@ func TestALostAcceptThatCannotStand(t *testing.T) {
 	r.Balanced(r.Sale, 1)
 }
 
-// A worker holds events while Redis loses everything: they are not persisted on the old terms, and not lost either.
-func TestEventsInHandOutliveALoss(t *testing.T) {
+// A worker has events in flight while Redis loses everything: they are not persisted under the old generation, and not
+// lost either.
+func TestInFlightEventsOutliveALoss(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Partitions: 1, Sale: pipeline.Sale{Total: 40, MaxQuantity: 1}})
+	r := pipelinetest.New(t,
+		pipelinetest.Options{RedisURL: server.URL(), Partitions: 1, Sale: pipeline.Sale{Total: 40, MaxQuantity: 1}})
 	r.AdmitMany("buyer", 40)
-	held := &stoppedStore{Store: r.Store, reached: make(chan struct{}), free: make(chan struct{})}
-	r.StartWorker(held, worker.Options{BatchSize: 40, Concurrency: 1})
-	<-held.reached
+	stopped := &stoppedStore{Store: r.Store, reached: make(chan struct{}), free: make(chan struct{})}
+	r.StartWorker(stopped, worker.Options{BatchSize: 40, Concurrency: 1})
+	<-stopped.reached
 	r.Flush()
 	r.Ensure()
 	if got := r.Stock(r.Sale); got != 40 {
 		t.Fatalf("the rebuilt stock is %d, want 40: nothing was in Postgres", got)
 	}
-	close(held.free)
-	testkit.Eventually(t, pipelinetest.SettleLimit, "every order is persisted", func() bool { return r.Rows(r.Sale.ID) == 40 })
+	close(stopped.free)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "every order is persisted",
+		func() bool { return r.Rows(r.Sale.ID) == 40 })
 	r.Settled()
 	r.Balanced(r.Sale, 40)
 	if got := r.Count("sluice_accepts_readmitted_total"); got != 40 {
-		t.Errorf("%v accepts were shown again, want 40", got)
+		t.Errorf("%v accepts were submitted again, want 40", got)
 	}
 }
 
@@ -362,7 +384,9 @@ type stoppedStore struct {
 	reached, free chan struct{}
 }
 
-func (s *stoppedStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *stoppedStore) PersistOrders(
+	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	s.once.Do(func() {
 		close(s.reached)
 		<-s.free
@@ -370,7 +394,7 @@ func (s *stoppedStore) PersistOrders(ctx context.Context, g pipeline.Generation,
 	return s.Store.PersistOrders(context.WithoutCancel(ctx), g, events)
 }
 
-// A state that is older than what Postgres has seen is replaced, whichever of its counters tells.
+// A state that is older than what Postgres has seen is replaced, no matter which of its counters shows it.
 func TestAnOlderStateIsRebuilt(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{"accepts", "releases", "absent"} {
@@ -380,7 +404,8 @@ func TestAnOlderStateIsRebuilt(t *testing.T) {
 			if reason == "releases" {
 				partitions = partitions[:1] // the one that knows of releases
 			}
-			r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 20, MaxQuantity: 2, Partitions: partitions}})
+			r := pipelinetest.New(t,
+				pipelinetest.Options{Sale: pipeline.Sale{Total: 20, MaxQuantity: 2, Partitions: partitions}})
 			r.AdmitMany("early", 6)
 			r.Persist(r.Events(r.Sale)...)
 			older := snapshot(r)
@@ -519,7 +544,8 @@ func TestAnOlderStateInTheSameProcessIsNotTrusted(t *testing.T) {
 		t.Error("the older state is trusted")
 	}
 	for i := range 20 {
-		if decision, err := r.Try(pipeline.OrderRequest{UserID: fmt.Sprint("late-", i), Quantity: 1}); err == nil && decision.Result == admission.Accepted {
+		if decision, err := r.Try(pipeline.OrderRequest{UserID: fmt.Sprint("late-", i), Quantity: 1}); err == nil &&
+			decision.Result == admission.Accepted {
 			t.Fatal("an order was accepted on the older state")
 		}
 	}

@@ -1,0 +1,77 @@
+package audit
+
+import (
+	"fmt"
+
+	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
+)
+
+// Report is the result of an audit of one sale: numbers of units, unless a field says otherwise. Drift must be zero and
+// Findings empty. What was accepted while the audit looked is left out, except for rows in Postgres.
+type Report struct {
+	SaleID      string
+	Total       int64
+	Stock       int64 // left in Redis
+	Live        int64 // in live orders in Postgres
+	InFlight    int64 // accepted, in the stream, without a row yet
+	Unapplied   int64 // released in Postgres, not yet given back in Redis
+	Drift       int64 // Total − (Stock + Live + InFlight + Unapplied): more than 0 is lost stock, less is sold twice
+	Orders      int64 // rows in Postgres, in any status
+	Accepted    int64 // accepts counted by Redis
+	Buyers      int64 // slots in Redis
+	StrayBuyers int64 // slots without a live order or an order in flight: buyers who can't order, for no reason
+	LostBuyers  int64 // live orders without a slot: buyers who could order twice
+	Waiting     int64 // people in the waitlist
+	BothWays    int64 // buyers who wait and hold a slot
+	// What was repaired or rejected during the sale. It does not unbalance the books, but is reported, so that no repair
+	// is silent.
+	Rejected    int64 // orders that were rejected after their accept, with a dead letter each
+	Letters     int64 // dead letters of the sale that wait for an operator
+	AcceptsLost int64 // accepts that rebuilds found neither in Postgres nor in the stream
+	Rebuilds    int64 // how often the sale was rebuilt in Redis, repairs included; each is in the audit log
+	// Exact says that nothing was released or redefined during the look; else Drift, StrayBuyers and LostBuyers prove
+	// nothing.
+	Exact    bool
+	Findings []string
+}
+
+// Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.
+func (r *Report) Clean() bool { return len(r.Findings) == 0 }
+
+// find adds what is wrong to the findings, and reports whether any of it is wrong in Redis, where it can be repaired. A
+// disturbed look finds only what one store alone proves.
+func (r *Report) find(redis redisstore.SaleCounters, ledger pipeline.Ledger) (repairable bool) {
+	found := func(inRedis, broken bool, format string, args ...any) {
+		if broken {
+			r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
+			repairable = repairable || inRedis
+		}
+	}
+	found(true, r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
+	found(true, r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
+	found(true, redis.Stock < 0, "the stock in Redis is %d", redis.Stock)
+	found(false, ledger.LiveUnits > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits, r.Total)
+	found(false, ledger.Sold != ledger.LiveUnits, "Postgres counts %d units sold, its live orders hold %d",
+		ledger.Sold, ledger.LiveUnits)
+	found(true, r.Exact && redis.Total != ledger.Total, "the total is %d in Redis and %d in Postgres",
+		redis.Total, ledger.Total)
+	found(true, r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
+	found(true, r.Exact && r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
+	return repairable
+}
+
+// Notes say what was repaired or rejected during the sale. None of it is wrong now, but no repair may be silent.
+func (r *Report) Notes() []string {
+	var notes []string
+	note := func(n int64, format string) {
+		if n != 0 {
+			notes = append(notes, fmt.Sprintf(format, n))
+		}
+	}
+	note(r.Rejected, "%d accepted orders were rejected, each with a dead letter")
+	note(r.Letters, "%d dead letters wait for an operator")
+	note(r.AcceptsLost, "%d accepts were found nowhere by a rebuild, when Redis had lost something")
+	note(r.Rebuilds, "rebuilt in Redis %d times; the audit log tells when, by whom and with what numbers")
+	return notes
+}
