@@ -165,12 +165,9 @@ func TestAFindingIsReportedHoweverShortTheTime(t *testing.T) {
 func TestAnAuditWhileBuyersOrder(t *testing.T) {
 	t.Parallel()
 	const seed, looks = 20261121, 100
-	r := pipelinetest.New(
-		t,
-		pipelinetest.Options{
-			Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour},
-		},
-	)
+	r := pipelinetest.New(t, pipelinetest.Options{
+		Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour},
+	})
 	m := r.OpenMarket(seed, false)
 	testkit.Eventually(t, pipelinetest.CallLimit, "the market to move", func() bool { return m.Accepted.Load() > 100 })
 	moved := 0
@@ -204,12 +201,9 @@ func TestAnAuditWhileBuyersOrder(t *testing.T) {
 func TestAnAuditWhileOrdersExpire(t *testing.T) {
 	t.Parallel()
 	const seed, looks = 20261121, 50
-	r := pipelinetest.New(
-		t,
-		pipelinetest.Options{
-			Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour},
-		},
-	)
+	r := pipelinetest.New(t, pipelinetest.Options{
+		Sale: pipeline.Sale{Total: 1 << 30, Partitions: []pipeline.Partition{2, 0}, PaymentWindow: time.Hour},
+	})
 	m := r.OpenMarket(seed, true)
 	testkit.Eventually(t, pipelinetest.CallLimit, "the market to move", func() bool { return m.Released.Load() > 10 })
 	exact := 0
