@@ -186,7 +186,7 @@ func (r *Replayer) call(ctx context.Context, sale *pipeline.Sale, request lua.Ad
 	request.Number = numbers[0]
 	p := sale.PartitionOf(request.UserID)
 	reply, err := lua.Admit(
-		ctx, r.rdb, r.keys.ForAdmit(p, sale.ID), sale.ID, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request},
+		ctx, r.rdb, r.keys.ForSale(p, sale.ID), sale.ID, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request},
 	)
 	if err != nil {
 		return unknown(err)

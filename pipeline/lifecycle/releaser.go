@@ -109,7 +109,7 @@ func (r *Releaser) applyGroup(ctx context.Context, g pipeline.SalePartition, rel
 		items[i] = lua.ReleaseItem{UserID: one.UserID, OrderID: one.OrderID}
 	}
 	given, handed, err := lua.Release(
-		ctx, r.rdb, r.keys.ForRelease(g.Partition, g.SaleID), g.SaleID, pipeline.HandOverMaxLag, items,
+		ctx, r.rdb, r.keys.ForSale(g.Partition, g.SaleID), g.SaleID, pipeline.HandOverMaxLag, items,
 	)
 	if errors.Is(err, lua.ErrUntrusted) || errors.Is(err, lua.ErrNotLoaded) {
 		return pipeline.Wrap(pipeline.KindNotLoaded, err, "stock of sale "+g.SaleID+" can't be given back yet")

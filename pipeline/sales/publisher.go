@@ -131,7 +131,7 @@ func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, parti
 		}
 	}
 	result, handed, err := lua.Adjust(
-		ctx, p.rdb, p.keys.ForRelease(partition, sale.ID), sale.ID, pipeline.HandOverMaxLag, fields,
+		ctx, p.rdb, p.keys.ForSale(partition, sale.ID), sale.ID, pipeline.HandOverMaxLag, fields,
 	)
 	p.handOvers.Publish(ctx, sale.ID, partition, handed)
 	switch {

@@ -104,7 +104,7 @@ func (w *Service) join(
 ) (Decision, error) {
 	p := sale.PartitionOf(request.UserID)
 	reply, err := retry.Call(ctx, func(ctx context.Context) (lua.JoinReply, error) {
-		return lua.Join(ctx, w.rdb, w.keys.ForAdmit(p, sale.ID), request)
+		return lua.Join(ctx, w.rdb, w.keys.ForSale(p, sale.ID), request)
 	})
 	if err != nil {
 		return Decision{}, err
@@ -231,7 +231,7 @@ func (w *Service) leave(
 	var ticket int64
 	code, err := retry.Call(ctx, func(ctx context.Context) (lua.LeaveCode, error) {
 		code, left, handed, err := lua.Leave(
-			ctx, w.rdb, w.keys.ForRelease(entry.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
+			ctx, w.rdb, w.keys.ForSale(entry.Partition, sale.ID), sale.ID, pipeline.HandOverMaxLag,
 			lua.ReleaseItem{UserID: userID, OrderID: entry.OrderID},
 		)
 		ticket = left
