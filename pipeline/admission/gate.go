@@ -113,8 +113,8 @@ func (g *gate) next() []*pendingRequest {
 func (g *gate) run(batch []*pendingRequest) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.controller.log.Error("admission panicked", "sale", g.at.SaleID, "panic", fmt.Sprint(p), "stack",
-				string(debug.Stack()))
+			g.controller.log.Error("admission panicked",
+				"sale", g.at.SaleID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			fail(batch, pipeline.Errorf(pipeline.KindUnavailable, "internal error"))
 		}
 	}()

@@ -24,11 +24,12 @@ import (
 	"sluice/pipeline/worker"
 )
 
-// clusterRig is a rig on a Redis Cluster of its own, with a sale that is spread over four partitions on all three nodes.
+// clusterRig is a rig on a Redis Cluster of its own, with a sale that is spread over four partitions on all three
+// nodes.
 type clusterRig struct {
 	*pipelinetest.Rig
 	cluster *localservers.RedisCluster
-	scripts map[string]string // by hash: file name of a script that no node has been seen to know
+	scripts map[string]string // by hash: file names of the scripts that were found on no node yet
 }
 
 const clusterShare = 6 // units of the sale on each partition
@@ -36,19 +37,24 @@ const clusterShare = 6 // units of the sale on each partition
 func newClusterRig(t *testing.T) *clusterRig {
 	t.Helper()
 	cluster := testkit.PrivateCluster(t)
-	r := &clusterRig{cluster: cluster, scripts: scriptsByHash(t), Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: pipeline.Sale{
+	sale := pipeline.Sale{
 		Total: 4 * clusterShare, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR", Waitlist: 1000,
 		Partitions: []pipeline.Partition{0, 1, 2, 3},
-	}})}
+	}
+	r := &clusterRig{
+		cluster: cluster, scripts: scriptsByHash(t),
+		Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: sale}),
+	}
 	for n := range cluster.Nodes() {
 		if len(r.partitionsOn(n)) == 0 {
-			t.Fatalf("node %d holds no partition", n)
+			t.Fatalf("node %d has no partition", n)
 		}
 	}
 	return r
 }
 
-// scriptsByHash are all scripts but handover.lua, which stands at the head of those that can free units and is sent with them.
+// scriptsByHash are all scripts but handover.lua, which stands at the head of those that can free units and is sent
+// with them.
 func scriptsByHash(t *testing.T) map[string]string {
 	t.Helper()
 	const head = "handover.lua"
@@ -93,7 +99,7 @@ func (r *clusterRig) partitionsOn(n int) (on []pipeline.Partition) {
 	return on
 }
 
-// noteScripts takes those off the list that some node knows by now; a node that restarts forgets them.
+// noteScripts removes the scripts from the list that some node has by now; a node that restarts forgets them.
 func (r *clusterRig) noteScripts() {
 	r.Helper()
 	for n := range r.cluster.Nodes() {
@@ -123,7 +129,7 @@ func (r *clusterRig) buyers(prefix string, n int) []string {
 	return users
 }
 
-// order insists while nodes are away. Whose reply was lost has ordered already.
+// order repeats the orders while nodes are away. A buyer whose reply was lost has ordered already.
 func (r *clusterRig) order(users ...string) {
 	r.Helper()
 	pipelinetest.Together(len(users), func(i int) {
@@ -146,7 +152,8 @@ func (r *clusterRig) order(users ...string) {
 
 func (r *clusterRig) cancel(users ...string) {
 	r.Helper()
-	canceller := lifecycle.NewCanceller(lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.Store, r.Notifier(), r.Metrics.Lifecycle)
+	lookup := lifecycle.NewLookup(r.Redis, r.Keys, r.Store)
+	canceller := lifecycle.NewCanceller(lookup, r.Store, r.Notifier(), r.Metrics.Lifecycle)
 	slots := r.Slots(r.Sale)
 	for _, user := range users {
 		if _, err := canceller.Cancel(r.Ctx(), r.Sale, user, slots[user].OrderID); err != nil {
@@ -169,26 +176,28 @@ func (r *clusterRig) orders(status string) (n int) {
 	return n
 }
 
-// TestASaleOnACluster runs a whole sale, with all that the scripts do, on a real Redis Cluster: orders, payments that overtake
-// them, a dead worker's events, a node that dies and comes back in between, cancellations that go to who waits, a node that loses
-// everything and is rebuilt, a restock. The books are exact after each part, and no script is left that did not run.
+// TestASaleOnACluster runs a whole sale, with all that the scripts do, on a real Redis Cluster: orders, payments that
+// overtake them, a dead worker's events, a node that dies and comes back, cancelled units that are handed over to the
+// waitlist, a node that loses everything and is rebuilt, a restock. The books are exact after each part, and every
+// script has run.
 func TestASaleOnACluster(t *testing.T) {
 	t.Parallel()
 	r := newClusterRig(t)
 	r.Verifies()
-	const lost = 2 // the node that has an accident
+	const lost = 2 // the node that fails
 	first, second := r.buyers("first", clusterShare/2), r.buyers("second", clusterShare/2)
 
-	// Orders and payments that nobody works on yet, and a worker that died with events in hand.
+	// Orders and payments that no worker processes yet, and a worker that died with events in flight.
 	r.order(first...)
 	deliverTo(r.Rig, "dead", 2)
 	service, slots := r.Payments(), r.Slots(r.Sale)
 	pipelinetest.Together(len(first)+1, func(i int) {
-		receipt := admission.Receipt{SaleID: r.Sale.ID, OrderID: uuid.Must(uuid.NewV7()).String()} // nobody's
+		receipt := admission.Receipt{SaleID: r.Sale.ID, OrderID: uuid.Must(uuid.NewV7()).String()} // of no order
 		if i < len(first) {
 			receipt.OrderID = slots[first[i]].OrderID
 		}
-		if got, err := service.Pay(r.Ctx(), pipelinetest.PaymentFor(&receipt, i)); err != nil || got.Outcome != payments.Waiting {
+		got, err := service.Pay(r.Ctx(), pipelinetest.PaymentFor(&receipt, i))
+		if err != nil || got.Outcome != payments.Waiting {
 			t.Errorf("payment %d: got %s, %v", i, got.Outcome, err)
 		}
 	})
@@ -204,13 +213,14 @@ func TestASaleOnACluster(t *testing.T) {
 	}
 	r.order(second...)
 	r.Settled()
-	testkit.Eventually(t, pipelinetest.SettleLimit, "the first are paid", func() bool { return r.orders("paid") == len(first) })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the first are paid",
+		func() bool { return r.orders("paid") == len(first) })
 	r.Balanced(r.Sale, r.Sale.Total)
 	if got := r.Rebuilds(); len(got) != 0 {
 		t.Errorf("the node that came back was rebuilt: %+v", got)
 	}
 
-	// Sold out on every partition: two wait on each, one leaves, and the others get what is cancelled.
+	// Sold out on every partition: two buyers wait on each, one leaves, and the others get what is cancelled.
 	waitlist, waiting := r.Waitlist(), r.buyers("waits", 2)
 	for _, user := range waiting {
 		r.Joins(waitlist, user, 1)
@@ -219,12 +229,14 @@ func TestASaleOnACluster(t *testing.T) {
 		t.Errorf("leave: %v", err)
 	}
 	r.cancel(second[:4]...)
-	testkit.Eventually(t, pipelinetest.SettleLimit, "a unit is handed over on each partition", func() bool { return len(r.Queue()) == 3 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "a unit is handed over on each partition", func() bool {
+		return len(r.Queue()) == 3
+	})
 	r.Settled()
 	r.Balanced(r.Sale, r.Sale.Total)
 	worker.Stop()
 
-	// A node loses everything, with cancelled units on their way: it is rebuilt, and they go to who waits.
+	// A node loses everything while cancelled units are to be released: it is rebuilt, and they go to the waitlist.
 	r.cancel(second[4:8]...)
 	if err := r.node(lost).FlushAll(r.Ctx()).Err(); err != nil {
 		t.Fatal(err)
@@ -235,15 +247,16 @@ func TestASaleOnACluster(t *testing.T) {
 		rebuilt[report.Partition] = true
 	}
 	if want := r.partitionsOn(lost); !slices.Equal(slices.Sorted(maps.Keys(rebuilt)), want) {
-		t.Errorf("rebuilt: %v, want %v, which the node holds", rebuilt, want)
+		t.Errorf("rebuilt: %v, want %v, which are on the node", rebuilt, want)
 	}
 	r.serve()
-	testkit.Eventually(t, pipelinetest.SettleLimit, "everybody was served", func() bool { return len(r.Queue()) == 0 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the waitlist is empty", func() bool { return len(r.Queue()) == 0 })
 	r.Settled()
 	r.Balanced(r.Sale, r.Sale.Total-1)
 
 	// More is sold after a restock.
-	if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", pipeline.SaleChange{AddStock: int64(4 * clusterShare)}); err != nil {
+	restock := pipeline.SaleChange{AddStock: int64(4 * clusterShare)}
+	if _, err := r.Publisher.Change(r.Ctx(), r.Sale.ID, "test", restock); err != nil {
 		t.Fatal(err)
 	}
 	r.Sale = r.Stored(r.Sale.ID)
@@ -283,7 +296,8 @@ func TestEveryNodeOfAClusterIsProbed(t *testing.T) {
 	}
 	for n, server := range cluster.Nodes() {
 		node := testkit.Client(t, server.URL())
-		for setting, values := range map[string][2]string{"maxmemory-policy": {"allkeys-lru", "noeviction"}, "appendonly": {"no", "yes"}} {
+		settings := map[string][2]string{"maxmemory-policy": {"allkeys-lru", "noeviction"}, "appendonly": {"no", "yes"}}
+		for setting, values := range settings {
 			if err := node.ConfigSet(ctx, setting, values[0]).Err(); err != nil {
 				t.Fatal(err)
 			}

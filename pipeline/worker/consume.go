@@ -11,18 +11,25 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// Entry is one stream entry as it was delivered.
-type Entry struct {
-	Partition pipeline.Partition
-	ID        string
-	Fields    map[string]any
+// entry is one stream entry as it was delivered.
+type entry struct {
+	entryKey
+	fields map[string]any
 }
 
-// lane fetches a batch, processes it, and fetches the next. It never has more than one in flight, so the backlog stays in the
-// stream, where every other worker can help.
+// entryKey names an entry of any partition's stream.
+type entryKey struct {
+	partition pipeline.Partition
+	id        string
+}
+
+func (k entryKey) key() entryKey { return k }
+
+// lane fetches a batch, processes it, and fetches the next. It never has more than one in flight, so the backlog
+// remains in the stream, where every other worker can help.
 func (w *Worker) lane(ctx context.Context, partitions []pipeline.Partition) {
 	backoff := retry.NewBackoff()
-	spread := len(partitions) // those that had events last time share a batch
+	spread := len(partitions) // the number of partitions that had events last time, which share a batch
 	for ctx.Err() == nil {
 		if !w.mayFetch(ctx, partitions) {
 			backoff.Wait(ctx)
@@ -39,16 +46,16 @@ func (w *Worker) lane(ctx context.Context, partitions []pipeline.Partition) {
 		if len(entries) == 0 {
 			continue
 		}
-		spread = countPartitions(entries)
+		spread = len(partitionsOf(entries))
 		for batch := range slices.Chunk(entries, w.opts.BatchSize) {
 			w.process(ctx, generation, batch)
 		}
 	}
 }
 
-// fetch reads new events, waiting up to fetchBlock for the first. It is not tied to the worker's context: a read that was
-// cut off may have been delivered all the same.
-func (w *Worker) fetch(partitions []pipeline.Partition, perStream int) ([]Entry, error) {
+// fetch reads new events, waiting up to fetchBlock for the first. It does not end with the worker's context: the events
+// of a read that was cut off may have been delivered.
+func (w *Worker) fetch(partitions []pipeline.Partition, perStream int) ([]entry, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchBlock+retry.CommandTimeout)
 	defer cancel()
 	streams := make([]string, 0, 2*len(partitions))
@@ -67,7 +74,7 @@ func (w *Worker) fetch(partitions []pipeline.Partition, perStream int) ([]Entry,
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
+	var entries []entry
 	for _, stream := range read {
 		p := partitions[slices.Index(streams, stream.Stream)]
 		entries = appendEntries(entries, p, stream.Messages)
@@ -75,9 +82,9 @@ func (w *Worker) fetch(partitions []pipeline.Partition, perStream int) ([]Entry,
 	return entries, nil
 }
 
-func appendEntries(entries []Entry, p pipeline.Partition, messages []redis.XMessage) []Entry {
+func appendEntries(entries []entry, p pipeline.Partition, messages []redis.XMessage) []entry {
 	for _, m := range messages {
-		entries = append(entries, Entry{Partition: p, ID: m.ID, Fields: m.Values})
+		entries = append(entries, entry{entryKey{p, m.ID}, m.Values})
 	}
 	return entries
 }
@@ -92,10 +99,13 @@ func (w *Worker) fetchFailed(ctx context.Context, err error) {
 	}
 }
 
-func countPartitions(entries []Entry) int {
-	seen := map[pipeline.Partition]struct{}{}
+// partitionsOf returns each partition of the entries once.
+func partitionsOf(entries []entry) []pipeline.Partition {
+	var partitions []pipeline.Partition
 	for _, e := range entries {
-		seen[e.Partition] = struct{}{}
+		if !slices.Contains(partitions, e.partition) {
+			partitions = append(partitions, e.partition)
+		}
 	}
-	return len(seen)
+	return partitions
 }

@@ -10,7 +10,7 @@ import (
 	"sluice/pipeline/pipelinetest"
 )
 
-// add writes an entry into the sale's stream as a stranger would.
+// add writes an entry into the sale's stream as a foreign program would.
 func add(r *pipelinetest.Rig, fields ...any) string {
 	r.Helper()
 	id, err := r.Redis.XAdd(r.Ctx(), &redis.XAddArgs{Stream: r.Keys.Orders(r.Sale.Partitions[0]), Values: fields}).Result()
@@ -20,14 +20,16 @@ func add(r *pipelinetest.Rig, fields ...any) string {
 	return id
 }
 
-// TestPoisonIsBuriedAlone (I7, I8): entries that can't become orders get a letter each; everybody else is persisted.
+// TestPoisonIsBuriedAlone (I7, I8): entries that can't become orders get a letter each; all others are persisted.
 func TestPoisonIsBuriedAlone(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
 	r.AdmitMany("buyer", 40)
 	add(r, "nonsense", "\x00\xff")
-	add(r, "v", "1", "s", "no-such-sale", "k", "1", "o", "0198c0de-0000-7000-8000-000000000001", "n", "77", "u", "ghost", "q", "1", "t", "1700000000000")
-	add(r, "v", "1", "s", r.Sale.ID, "k", "900", "o", "0198c0de-0000-7000-8000-000000000002", "n", "78", "u", "over", "q", "1000", "t", "1700000000000")
+	add(r, "v", "1", "s", "no-such-sale", "k", "1", "o", "0198c0de-0000-7000-8000-000000000001", "n", "77",
+		"u", "ghost", "q", "1", "t", "1700000000000")
+	add(r, "v", "1", "s", r.Sale.ID, "k", "900", "o", "0198c0de-0000-7000-8000-000000000002", "n", "78",
+		"u", "over", "q", "1000", "t", "1700000000000")
 	add(r, "v", "9", "s", r.Sale.ID)
 	r.AdmitMany("later", 40)
 	r.WorkAll()
@@ -45,8 +47,8 @@ func TestPoisonIsBuriedAlone(t *testing.T) {
 	}
 }
 
-// TestOversellIsRefusedByPostgres (I1, I2): even if Redis sells more than there is, Postgres does not; whoever is rejected
-// loses the slot, and the books are balanced once the stock is.
+// TestOversellIsRefusedByPostgres (I1, I2): even if Redis sells more than there is, Postgres does not; a rejected order
+// loses its slot, and the books are balanced once the stock is corrected.
 func TestOversellIsRefusedByPostgres(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 10}})
@@ -65,8 +67,8 @@ func TestOversellIsRefusedByPostgres(t *testing.T) {
 	r.Balanced(r.Sale, 10)
 }
 
-// TestBuyerConflict (I3, I7): Redis forgot a buyer's slot and let him order again; the second order is rejected, and its unit
-// goes back, once.
+// TestBuyerConflict (I3, I7): Redis lost a buyer's slot and let the buyer order again; the second order is rejected,
+// and its units go back, once.
 func TestBuyerConflict(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -93,7 +95,8 @@ func TestBuyerConflict(t *testing.T) {
 	r.Balanced(r.Sale, 1)
 }
 
-// TestReleaseTwice (I7): a release that was applied and not marked is applied again, which gives nothing back.
+// TestReleaseTwice (I7): a release that was applied but not recorded as applied is applied again, which gives nothing
+// back.
 func TestReleaseTwice(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -110,7 +113,7 @@ func TestReleaseTwice(t *testing.T) {
 		if got := r.Stock(r.Sale); got != 100 {
 			t.Fatalf("the stock is %d, want 100", got)
 		}
-		r.Exec(1, `update releases set applied_at = null, given_back = null`) // as if the mark had been lost
+		r.Exec(1, `update releases set applied_at = null, given_back = null`) // as if it had not been recorded
 	}
 	again := r.Admit("alice", 1) // the slot is free, and must not be freed by the old release
 	if err := r.Releaser().Apply(r.Ctx()); err != nil {

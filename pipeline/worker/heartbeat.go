@@ -10,7 +10,7 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// heartbeatLoop tells the other workers that this one lives, until the context ends.
+// heartbeatLoop shows the other workers that this one lives, until the context ends.
 func (w *Worker) heartbeatLoop(ctx context.Context) {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
@@ -26,8 +26,8 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 	}
 }
 
-// beat sets the heartbeat of every partition in one round trip. A Redis that is out of memory refuses SET but not PEXPIRE,
-// so each key is first prolonged.
+// beat sets the heartbeat of every partition in one round trip. A Redis that is out of memory refuses SET but not
+// PEXPIRE, so each key is extended first.
 func (w *Worker) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()

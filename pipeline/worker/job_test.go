@@ -14,7 +14,7 @@ import (
 	"sluice/pipeline/pipelinetest"
 )
 
-// interrupted is a Postgres that is asked just when the time of the job that asks is over.
+// interrupted is a Postgres that ends the calling job's context with each call.
 type interrupted struct {
 	*db.Store
 	over context.CancelFunc
@@ -37,14 +37,17 @@ func (s *interrupted) DecideWaitingPayment(
 	return s.Store.DecideWaitingPayment(ctx, id, sale, absent)
 }
 
-// TestAStepOfAJobIsFinished (I9): a tick ends, or a worker is told to stop, in the middle of a job's step. What the step did is
-// done as a whole, counted and told; nothing more is begun.
+// TestAStepOfAJobIsFinished (I9): a tick ends, or a worker is stopped, in the middle of a job's step. The step is
+// completed, counted and published; no further step is begun.
 func TestAStepOfAJobIsFinished(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"}})
+	r := pipelinetest.New(t, pipelinetest.Options{
+		Sale: pipeline.Sale{PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"},
+	})
 	late, paid := r.Admit("late", 1), r.AdmitMany("paid", 2)
 	for i := range paid {
-		if got, err := r.Payments().Pay(r.Ctx(), pipelinetest.PaymentFor(&paid[i], 0)); err != nil || got.Outcome != payments.Waiting {
+		got, err := r.Payments().Pay(r.Ctx(), pipelinetest.PaymentFor(&paid[i], 0))
+		if err != nil || got.Outcome != payments.Waiting {
 			t.Fatalf("got %s, %v, want it to wait", got.Outcome, err)
 		}
 	}
@@ -57,12 +60,12 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 		r.AwaitVersion(w, 1)
 	}
 
-	news, store := r.Notifier(), &interrupted{Store: r.Store}
+	notifier, store := r.Notifier(), &interrupted{Store: r.Store}
 	run := func(job pipeline.Job) {
 		ctx, over := context.WithCancel(r.Ctx())
 		defer over()
 		store.over = over
-		_ = job.Run(ctx) // that its time is over may be told
+		_ = job.Run(ctx) // it may report that its context has ended
 	}
 	counts := func(what string, got, want float64) {
 		t.Helper()
@@ -72,7 +75,7 @@ func TestAStepOfAJobIsFinished(t *testing.T) {
 	}
 	run(r.PaymentsWith(store).Job())
 	counts("paid", r.Labelled("sluice_payments_total", "outcome", "paid"), 1)
-	run(lifecycle.NewExpirer(store, news, r.Metrics.Lifecycle, r.Logger).Job())
+	run(lifecycle.NewExpirer(store, notifier, r.Metrics.Lifecycle, r.Logger).Job())
 	counts("expired", r.Count("sluice_orders_expired_total"), 1)
 	run(lifecycle.NewReleaser(r.Redis, r.Keys, store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
 	counts("given back", r.Count("sluice_stock_released_total"), 1)

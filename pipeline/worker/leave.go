@@ -8,11 +8,12 @@ import (
 	"sluice/pipeline"
 )
 
-// leaveTimeout bounds the whole farewell; what it does not reach is reclaimed by the others as from a dead worker.
+// leaveTimeout bounds leave as a whole. What it does not reach in time is reclaimed by the others as from a dead
+// worker.
 const leaveTimeout = 5 * time.Second
 
-// leave hands over what this worker could not finish, so that others may claim it at once and not only when it has lain
-// idle, and takes the worker out of the group.
+// leave releases the entries that this worker could not finish, so that others may claim them at once and not only
+// after ClaimMinIdle, and removes the worker from the group.
 func (w *Worker) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
@@ -31,8 +32,8 @@ func (w *Worker) leave() {
 	w.log.Info("worker left", "handed_over", released)
 }
 
-// releaseClaims sets the idle time of the worker's pending entries, without counting it as a delivery. The heartbeat's end
-// is what makes others look; the idle time is what lets them claim.
+// releaseClaims sets the idle time of the worker's pending entries, which does not count as a delivery. Without a
+// heartbeat the others look for them; with that idle time they may claim them. It returns the number of entries.
 func (w *Worker) releaseClaims(ctx context.Context, p pipeline.Partition) (int, error) {
 	from, total := "-", 0
 	for {

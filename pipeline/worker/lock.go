@@ -16,8 +16,11 @@ type lockedEvent struct {
 	token   string
 }
 
-// lockOrders takes the lock of each order, one round trip per partition, and leaves those that another worker holds: they
-// stay pending and are looked at again. The lock saves work; what makes a second pass harmless is the insert.
+func (l lockedEvent) key() entryKey { return entryKey{l.Partition, l.EntryID} }
+
+// lockOrders takes the lock of each order, one round trip per partition, and leaves out the orders whose lock another
+// worker holds: they remain pending and are tried again. The locks save work; that an event may be processed twice is
+// due to the insert, which changes nothing the second time.
 func (w *Worker) lockOrders(ctx context.Context, events []pipeline.Event) ([]lockedEvent, error) {
 	var mu sync.Mutex // protects the two below
 	var locked []lockedEvent
@@ -43,14 +46,16 @@ func (w *Worker) lockOrders(ctx context.Context, events []pipeline.Event) ([]loc
 	return locked, nil
 }
 
-func (w *Worker) lockPartition(ctx context.Context, p pipeline.Partition, events []pipeline.Event) ([]lockedEvent, error) {
+func (w *Worker) lockPartition(
+	ctx context.Context, p pipeline.Partition, events []pipeline.Event,
+) ([]lockedEvent, error) {
 	keys := make([]string, len(events))
 	for i, e := range events {
 		keys[i] = w.keys.OrderLock(p, e.OrderID)
 	}
 	batch, err := w.locks.TryLockMany(ctx, keys)
-	// At maxmemory Redis refuses new locks but lets events be acknowledged, which frees memory: to wait for a lock then
-	// would be a deadlock.
+	// At maxmemory Redis refuses new locks but not acknowledgements, which free memory: waiting for a lock then would be a
+	// deadlock.
 	outOfMemory := redis.IsOOMError(err)
 	if err != nil && !outOfMemory {
 		return nil, err
@@ -75,45 +80,26 @@ func byPartition(events []pipeline.Event) map[pipeline.Partition][]pipeline.Even
 	return groups
 }
 
-func without(all, some []lockedEvent) []lockedEvent {
-	drop := keysOf(some)
-	var rest []lockedEvent
-	for _, l := range all {
-		if _, dropped := drop[entryKey{l.Partition, l.EntryID}]; !dropped {
-			rest = append(rest, l)
-		}
-	}
-	return rest
-}
-
-func keysOf(locked []lockedEvent) map[entryKey]struct{} {
-	keys := make(map[entryKey]struct{}, len(locked))
-	for _, l := range locked {
-		keys[entryKey{l.Partition, l.EntryID}] = struct{}{}
-	}
-	return keys
-}
-
-// lockBatch is what was locked together; the token is empty where Redis had no memory for locks.
+// lockBatch names the locks of one call; the token is empty where Redis had no memory for locks.
 type lockBatch struct {
 	partition pipeline.Partition
 	token     string
 }
 
-// unlock frees the locks of events that were not persisted, so that nobody waits for them to expire. It works although
-// the batch's time is over.
+// unlock frees the locks of events that were not persisted, so that no worker has to wait for them to expire. It works
+// even after the batch deadline.
 func (w *Worker) unlock(locked []lockedEvent) {
 	keys := map[lockBatch][]string{}
 	for _, l := range locked {
 		if l.lockKey != "" {
-			h := lockBatch{l.Partition, l.token}
-			keys[h] = append(keys[h], l.lockKey)
+			batch := lockBatch{l.Partition, l.token}
+			keys[batch] = append(keys[batch], l.lockKey)
 		}
 	}
 	var calls sync.WaitGroup
-	for h, group := range keys {
+	for batch, group := range keys {
 		calls.Go(func() {
-			if err := w.locks.UnlockMany(context.Background(), group, h.token); err != nil { // it bounds itself
+			if err := w.locks.UnlockMany(context.Background(), group, batch.token); err != nil { // it bounds itself
 				w.stepFailed("unlock", err) // they expire
 			}
 		})

@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// WorkerMetrics count what workers do with events, and measure the streams. Labels are bounded: never an order or a buyer.
+// Metrics count what workers do with events, and measure the streams. Labels are bounded: never an order or a buyer.
 type Metrics struct {
 	persisted     *prometheus.CounterVec
 	persistDelay  prometheus.Histogram
@@ -20,8 +20,8 @@ type Metrics struct {
 	workersAlive  *prometheus.GaugeVec
 }
 
-// NewWorkerMetrics registers the metrics; a nil registerer leaves them unregistered. Gauges are vectors also where they have no
-// label: they show up only in the processes that set them.
+// NewMetrics registers the metrics; a nil registerer leaves them unregistered. Gauges without a label are vectors, too,
+// so that only the processes that set them export them.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -53,10 +53,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"step"}),
 		streamLag:     gauge("sluice_stream_lag", "Events not yet delivered to a worker.", "partition"),
 		streamPending: gauge("sluice_stream_pending", "Events delivered and not yet acknowledged.", "partition"),
-		oldestPending: gauge("sluice_stream_oldest_pending_age_seconds", "Age of the oldest event that is delivered and not acknowledged."),
-		workersAlive:  gauge("sluice_workers_alive", "Workers with a heartbeat."),
+		oldestPending: gauge("sluice_stream_oldest_pending_age_seconds",
+			"Age of the oldest event that is delivered and not acknowledged."),
+		workersAlive: gauge("sluice_workers_alive", "Workers with a heartbeat."),
 	}
 }
 
-// StepFailed counts a step of the worker, or of what runs beside it, that failed and will be repeated.
+// StepFailed counts a step of the worker, or of a job that runs beside it, that failed and will be repeated.
 func (m *Metrics) StepFailed(step string) { m.errors.WithLabelValues(step).Inc() }

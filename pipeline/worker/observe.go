@@ -47,7 +47,8 @@ func (w *Worker) observeLag(ctx context.Context) error {
 	return nil
 }
 
-// observeWorkers counts the workers that live. Every worker reads every partition, so the first one tells.
+// observeWorkers counts the workers that live. Every worker reads every partition, so the first partition has all of
+// them.
 func (w *Worker) observeWorkers(ctx context.Context) error {
 	consumers, err := w.rdb.XInfoConsumers(ctx, w.keys.Orders(0), pipeline.Group).Result()
 	if err != nil || len(consumers) == 0 {

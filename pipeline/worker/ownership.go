@@ -7,22 +7,8 @@ import (
 	"sluice/pipeline/installation"
 )
 
-// checkOwner checks that the partitions of some entries belong to our installation: another one's orders are neither persisted here,
-// nor buried, nor acknowledged. It costs a round trip for each batch.
-func (w *Worker) checkOwner(ctx context.Context, entries []Entry) error {
-	seen := map[pipeline.Partition]struct{}{}
-	var partitions []pipeline.Partition
-	for _, e := range entries {
-		if _, ok := seen[e.Partition]; !ok {
-			seen[e.Partition] = struct{}{}
-			partitions = append(partitions, e.Partition)
-		}
-	}
-	return w.checkOwners(ctx, partitions)
-}
-
-// mayFetch reports whether a worker may fetch: one that was given another installation's events fetches no more of them until
-// Redis belongs to its own again.
+// mayFetch reports whether the worker may fetch. Once it was given events of another installation it fetches no more
+// until Redis belongs to its own installation again.
 func (w *Worker) mayFetch(ctx context.Context, partitions []pipeline.Partition) bool {
 	if !w.foreign.Load() {
 		return true
@@ -35,6 +21,8 @@ func (w *Worker) mayFetch(ctx context.Context, partitions []pipeline.Partition) 
 	return true
 }
 
+// checkOwners checks that partitions belong to the worker's installation: another one's orders are neither persisted
+// here, nor buried, nor acknowledged. It costs a round trip for each batch.
 func (w *Worker) checkOwners(ctx context.Context, partitions []pipeline.Partition) error {
 	id := w.installation.Load()
 	if id == nil {

@@ -19,9 +19,9 @@ const (
 	poisonRounds = 2 // runs of each kind, taken in turns, so that a busy machine is busy for all of them
 )
 
-// TestOnePoisonedAmongTenThousand (I8): one entry in the middle of ten thousand can't become an order; the 9,999 others do, at no
-// price that anybody would notice. It fails on a stall, never on a busy machine: the bound is three times the clean runs,
-// which are measured in between, and 10 s.
+// TestOnePoisonedAmongTenThousand (I8): one entry in the middle of ten thousand can't become an order; the 9,999 others
+// do, without a noticeable delay. It fails on a stall, never on a busy machine: the bound is three times the clean
+// runs, which are measured in between, and 10 s.
 func TestOnePoisonedAmongTenThousand(t *testing.T) {
 	poisons := map[string]func(*pipelinetest.Rig, redis.XMessage){
 		"none": func(*pipelinetest.Rig, redis.XMessage) {},
@@ -48,7 +48,8 @@ func TestOnePoisonedAmongTenThousand(t *testing.T) {
 	}
 }
 
-// poisonedRun accepts the orders, spoils the one in the middle, lets a worker do its work, and returns how long that took.
+// poisonedRun accepts the orders, spoils the one in the middle, runs a worker until all is settled, and returns how
+// long that took.
 func poisonedRun(t *testing.T, name string, spoil func(*pipelinetest.Rig, redis.XMessage)) time.Duration {
 	t.Helper()
 	r := pipelinetest.New(t, pipelinetest.Options{
@@ -91,7 +92,7 @@ func poisonedRun(t *testing.T, name string, spoil func(*pipelinetest.Rig, redis.
 	return elapsed
 }
 
-// cured replays the refused order once Postgres takes it.
+// cured replays the refused order once Postgres accepts it.
 func cured(r *pipelinetest.Rig) {
 	r.Helper()
 	r.Exec(0, `alter table orders drop constraint no_poison`)

@@ -38,12 +38,14 @@ func crowd(r *pipelinetest.Rig, prefix string, n int) map[string]int {
 }
 
 // TestPostgresAwayUntilTheBacklogIsFull: orders are accepted up to the limit and no further; when Postgres is back,
-// everything drains and accepts go on, with nobody's help.
+// everything drains and accepts go on by themselves.
 func TestPostgresAwayUntilTheBacklogIsFull(t *testing.T) {
 	t.Parallel()
 	const limit = 150
 	postgres := testkit.PrivatePostgres(t)
-	r := pipelinetest.New(t, pipelinetest.Options{DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 1000}, Admission: admission.Options{StreamMaxLag: limit}})
+	r := pipelinetest.New(t, pipelinetest.Options{
+		DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 1000}, Admission: admission.Options{StreamMaxLag: limit},
+	})
 	r.StartWorker(r.Store, worker.Options{BatchSize: 20})
 	if err := postgres.Kill(); err != nil {
 		t.Fatal(err)
@@ -71,7 +73,7 @@ func TestPostgresAwayUntilTheBacklogIsFull(t *testing.T) {
 	r.Balanced(r.Sale, 2*limit+1)
 }
 
-// TestARedisThatFillsUpFreesItself: what workers carry off is memory for new orders.
+// TestARedisThatFillsUpFreesItself: each event that workers settle frees memory for new orders.
 func TestARedisThatFillsUpFreesItself(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -113,8 +115,8 @@ func fillMemory(r *pipelinetest.Rig, prefix string) (accepted int) {
 	return accepted
 }
 
-// TestARebuiltRedisThatFillsUpFreesItself: the groups are lost with everything else, no worker makes them again before the
-// memory is full, and what was accepted is delivered all the same.
+// TestARebuiltRedisThatFillsUpFreesItself: the groups are lost with everything else, no worker creates them again
+// before the memory is full, and yet what was accepted is delivered.
 func TestARebuiltRedisThatFillsUpFreesItself(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
@@ -127,16 +129,17 @@ func TestARebuiltRedisThatFillsUpFreesItself(t *testing.T) {
 	r.Balanced(r.Sale, int64(accepted))
 }
 
-// TestTheDiskOfRedisIsFull stands a limit of the process' file size for a full disk: the same writes fail.
+// TestTheDiskOfRedisIsFull limits the process' file size in place of a full disk: the same writes fail.
 func TestTheDiskOfRedisIsFull(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"everysec", "always"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			server := testkit.PrivateRedis(t, "appendfsync "+policy)
-			r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1000}, Admission: admission.Options{
-				RequestTimeout: 5 * time.Second, // whoever comes while Redis is gone waits so long
-			}})
+			r := pipelinetest.New(t, pipelinetest.Options{
+				RedisURL: server.URL(), Sale: pipeline.Sale{Total: 1000},
+				Admission: admission.Options{RequestTimeout: 5 * time.Second}, // of the buyers who come while Redis is gone
+			})
 			r.Verifies()
 			r.StartWorker(r.Store, worker.Options{BatchSize: 20})
 			r.AdmitMany("before", 50)
@@ -146,7 +149,7 @@ func TestTheDiskOfRedisIsFull(t *testing.T) {
 				}
 				t.Fatal(err)
 			}
-			// everysec: writes are refused. always: a write that is not on disk can't be told, so the process ends.
+			// everysec: writes are refused. always: a write that is not on disk can't be confirmed, so the process ends.
 			testkit.Eventually(t, pipelinetest.CallLimit, "the disk to be noticed as full", func() bool {
 				err := r.Redis.Set(r.Ctx(), "filler", "x", 0).Err()
 				return redis.HasErrorPrefix(err, "MISCONF") || server.PID() == 0
@@ -179,8 +182,8 @@ func TestTheDiskOfRedisIsFull(t *testing.T) {
 	}
 }
 
-// TestTheDiskOfPostgresIsFull: the table is one page short of a limit that its files may not pass. What does not fit waits in
-// the stream, none of it is taken for bad data, and with room again it is persisted.
+// TestTheDiskOfPostgresIsFull: the table is one page short of the limit of its files' size. What does not fit waits in
+// the stream, none of it is mistaken for bad data, and once there is room again it is persisted.
 func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	t.Parallel()
 	const (
@@ -189,10 +192,13 @@ func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	)
 	postgres := testkit.PrivatePostgres(t, "autovacuum = off")
 	log := &pipelinetest.LockedLog{}
-	r := pipelinetest.New(t, pipelinetest.Options{DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 2000}, Log: slog.NewTextHandler(log, nil)})
+	r := pipelinetest.New(t, pipelinetest.Options{
+		DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 2000}, Log: slog.NewTextHandler(log, nil),
+	})
 	r.CreateSale(pipeline.Sale{ID: "filler"})
 	r.Exec(0, `alter table orders alter column reason set storage plain`)
-	r.Exec(pages-1, `insert into orders (sale_id, id, number, user_id, quantity, status, reason, partition, sequence, accepted_at, closed_at)
+	r.Exec(pages-1, `insert into orders
+		(sale_id, id, number, user_id, quantity, status, reason, partition, sequence, accepted_at, closed_at)
 		select 'filler', gen_random_uuid(), n, 'filler-' || n, 1, 'rejected', repeat('x', 7980), 0, n, now(), now()
 		from generate_series(1, $1::integer) n`, pages-1)
 	// Half a page beyond: a write that is cut short is how Postgres learns that a disk is full.
@@ -204,7 +210,9 @@ func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	}
 	r.AdmitMany("buyer", 1000)
 	r.StartWorker(r.Store, worker.Options{BatchSize: 50})
-	testkit.Eventually(t, pipelinetest.SettleLimit, "the disk to be full", func() bool { return log.Count("SQLSTATE 53100") >= 3 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the disk to be full", func() bool {
+		return log.Count("SQLSTATE 53100") >= 3
+	})
 	r.AdmitMany("meanwhile", 100)
 	if got := r.StreamLength(); got == 0 || r.Rows(r.Sale.ID) >= 1100 {
 		t.Errorf("%d events are left, %d rows are there: the disk was not full", got, r.Rows(r.Sale.ID))

@@ -13,11 +13,11 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// process carries entries as far as they go: it processes them again and again while a store is away, with growing pauses, and
-// fetches nothing meanwhile. What is finished is not tried again, so that every attempt gets further than the one before. What
-// is left when the context ends stays pending for others. Entries that were fetched before Redis was verified anew are submitted
-// to it first: it may have lost them.
-func (w *Worker) process(ctx context.Context, generation pipeline.Generation, entries []Entry) {
+// process finishes entries. While a store is away it tries them again and again, with growing backoff; the lane fetches
+// nothing in the meantime. What is finished is not tried again, so that every attempt gets further than the one before.
+// What is left when the context ends remains pending for others. Entries that were fetched before Redis was verified
+// anew are submitted to it again first, because it may have lost them.
+func (w *Worker) process(ctx context.Context, generation pipeline.Generation, entries []entry) {
 	entries = w.inFlight.begin(entries)
 	defer w.inFlight.end(entries)
 	backoff := retry.NewBackoff()
@@ -25,15 +25,16 @@ func (w *Worker) process(ctx context.Context, generation pipeline.Generation, en
 		finished, err := w.processOnce(ctx, generation, entries)
 		if installation.IsForeign(err) {
 			w.metrics.StepFailed("foreign")
-			w.log.Error("a worker was given events of another installation, and leaves them alone", "entries", len(entries), "error", err)
+			w.log.Error("a worker was given events of another installation, and leaves them alone",
+				"entries", len(entries), "error", err)
 			w.foreign.Store(true)
 			return // they stay pending, for the workers of that installation
 		}
 		if errors.Is(err, pipeline.ErrStaleGeneration) {
-			entries = remaining(entries, finished)
+			entries = without(entries, finished)
 			generation, finished, err = w.resubmit(ctx, generation, entries)
 			if err == nil {
-				entries = remaining(entries, finished)
+				entries = without(entries, finished)
 				continue
 			}
 		}
@@ -41,7 +42,7 @@ func (w *Worker) process(ctx context.Context, generation pipeline.Generation, en
 			return // what is not finished is locked by others
 		}
 		if len(finished) > 0 {
-			entries = remaining(entries, finished)
+			entries = without(entries, finished)
 			backoff.Reset()
 		}
 		w.stepFailed("persist", err)
@@ -49,26 +50,30 @@ func (w *Worker) process(ctx context.Context, generation pipeline.Generation, en
 	}
 }
 
-// remaining keeps the entries that are not finished, in their order and their own memory: the caller still holds them all.
-func remaining(entries []Entry, finished []lockedEvent) []Entry {
-	done := keysOf(finished)
-	var rest []Entry
-	for _, e := range entries {
-		if _, ok := done[entryKey{e.Partition, e.ID}]; !ok {
-			rest = append(rest, e)
+// without returns a copy without those that are finished, in the same order. The argument remains as it is: the caller
+// still needs all of it.
+func without[T interface{ key() entryKey }](all []T, finished []lockedEvent) []T {
+	done := make(map[entryKey]struct{}, len(finished))
+	for _, f := range finished {
+		done[f.key()] = struct{}{}
+	}
+	var rest []T
+	for _, one := range all {
+		if _, ok := done[one.key()]; !ok {
+			rest = append(rest, one)
 		}
 	}
 	return rest
 }
 
-// decode sorts out what can't be read.
-func decode(entries []Entry) (events []pipeline.Event, unreadable []refusedEvent) {
+// decode separates the entries that can be read from those that can't.
+func decode(entries []entry) (events []pipeline.Event, unreadable []refusedEvent) {
 	events = make([]pipeline.Event, 0, len(entries))
-	for _, entry := range entries {
-		event, err := pipeline.DecodeEvent(entry.Partition, entry.ID, entry.Fields)
+	for _, e := range entries {
+		event, err := pipeline.DecodeEvent(e.partition, e.id, e.fields)
 		if err != nil {
-			bare := pipeline.Event{Partition: entry.Partition, EntryID: entry.ID}
-			unreadable = append(unreadable, refusedEvent{lockedEvent: lockedEvent{Event: bare}, reason: deadletter.Undecodable, cause: err})
+			bare := lockedEvent{Event: pipeline.Event{Partition: e.partition, EntryID: e.id}}
+			unreadable = append(unreadable, refusedEvent{lockedEvent: bare, reason: deadletter.Undecodable, cause: err})
 			continue
 		}
 		events = append(events, event)
@@ -76,15 +81,17 @@ func decode(entries []Entry) (events []pipeline.Event, unreadable []refusedEvent
 	return events, unreadable
 }
 
-// processOnce takes entries through lock, persist and settle once, within the batch deadline, and buries what can't be persisted
-// when its neighbours are safe. It returns what is finished for good. It is not cut off by shutdown: what has begun is
-// finished.
-func (w *Worker) processOnce(ctx context.Context, generation pipeline.Generation, entries []Entry) ([]lockedEvent, error) {
+// processOnce locks, persists and settles entries once, within the batch deadline, and buries those that can't be
+// persisted once the others are safe. It returns what is finished for good. A shutdown does not cut it off: what has
+// begun is finished.
+func (w *Worker) processOnce(
+	ctx context.Context, generation pipeline.Generation, entries []entry,
+) ([]lockedEvent, error) {
 	w.batches <- struct{}{}
 	defer func() { <-w.batches }()
 	ctx = context.WithoutCancel(ctx)
 	began := time.Now()
-	if err := w.checkOwner(ctx, entries); err != nil {
+	if err := w.checkOwners(ctx, partitionsOf(entries)); err != nil {
 		return nil, err
 	}
 	events, unreadable := decode(entries)
@@ -100,7 +107,8 @@ func (w *Worker) processOnce(ctx context.Context, generation pipeline.Generation
 	return finished, nil
 }
 
-// finish settles what Postgres holds and publishes the changes, both at once: neither waits for the other.
+// finish settles the events whose orders are in Postgres and publishes the changes, both at once: neither waits for the
+// other.
 func (w *Worker) finish(ctx context.Context, done []lockedEvent) {
 	var publishing sync.WaitGroup
 	publishing.Go(func() { w.notifier.Publish(ctx, changedBy(done)) })
@@ -119,12 +127,14 @@ func changedBy(done []lockedEvent) []notification.Change {
 }
 
 // lockAndPersist is the part of processOnce that the batch deadline bounds: beyond it the locks are about to expire.
-func (w *Worker) lockAndPersist(ctx context.Context, generation pipeline.Generation, events []pipeline.Event) ([]lockedEvent, sorted, error) {
+func (w *Worker) lockAndPersist(
+	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
+) ([]lockedEvent, outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.opts.BatchDeadline)
 	defer cancel()
 	locked, err := w.lockOrders(ctx, events)
 	if err != nil {
-		return nil, sorted{}, err
+		return nil, outcome{}, err
 	}
 	result, err := w.persist(ctx, generation, locked)
 	return locked, result, err

@@ -16,10 +16,10 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// reclaimLoop looks every reclaimInterval for events that somebody was given and nobody is working on, and processes them:
-// those of dead workers, those whose delivery got lost on the way to this one, and those that lie idle for long.
+// reclaimLoop looks every reclaimInterval for events that were delivered and are not being processed, and processes
+// them: those of dead workers, those whose delivery to this worker got lost, and those that have been idle for long.
 func (w *Worker) reclaimLoop(ctx context.Context) {
-	cursors := make([]string, w.opts.Partitions) // of XAUTOCLAIM; from the start each time, the tail would never be reached
+	cursors := make([]string, w.opts.Partitions) // of XAUTOCLAIM: from the start each time, it would never reach the end
 	for {
 		retry.Sleep(ctx, reclaimInterval*3/4+rand.N(reclaimInterval/2)) // jitter: workers take turns
 		if ctx.Err() != nil {
@@ -33,7 +33,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 
 func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
 	pending, err := w.pending(ctx)
-	errs := []error{err} // one partition's error never keeps another waiting
+	errs := []error{err} // one partition's error never delays another partition
 	for p, summary := range pending {
 		if summary.Count > 0 {
 			errs = append(errs, w.reclaimPartition(ctx, p, summary, cursors))
@@ -42,13 +42,15 @@ func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
 	return errors.Join(append(errs, w.observe(ctx, pending))...)
 }
 
-func (w *Worker) reclaimPartition(ctx context.Context, p pipeline.Partition, summary *redis.XPending, cursors []string) error {
+func (w *Worker) reclaimPartition(
+	ctx context.Context, p pipeline.Partition, summary *redis.XPending, cursors []string,
+) error {
 	dead, err := w.deadConsumers(ctx, p, summary)
 	if err != nil {
 		return err
 	}
 	for _, consumer := range dead {
-		// Half a heartbeat's life: what a rival has just claimed is younger and stays his.
+		// Half a heartbeat's TTL: what another worker has just claimed is younger, and remains with it.
 		if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, "dead_worker"); err != nil {
 			return err
 		}
@@ -59,8 +61,8 @@ func (w *Worker) reclaimPartition(ctx context.Context, p pipeline.Partition, sum
 	return w.claimIdle(ctx, p, cursors)
 }
 
-// pending asks for the summary of every partition's pending list in one round trip, and returns those that it got. It costs some 20 µs each, however
-// long the lists are.
+// pending asks for the summary of every partition's pending list in one round trip, and returns those that it got. Each
+// costs some 20 µs, however long the list is.
 func (w *Worker) pending(ctx context.Context) (map[pipeline.Partition]*redis.XPending, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
@@ -69,7 +71,7 @@ func (w *Worker) pending(ctx context.Context) (map[pipeline.Partition]*redis.XPe
 	for p := range pipeline.Partition(w.opts.Partitions) {
 		asked[p] = pipe.XPending(ctx, w.keys.Orders(p), pipeline.Group)
 	}
-	_, _ = pipe.Exec(ctx) // each command tells its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	summaries := make(map[pipeline.Partition]*redis.XPending, len(asked))
 	var errs []error
 	for p, cmd := range asked {
@@ -111,9 +113,11 @@ func (w *Worker) deadConsumers(ctx context.Context, p pipeline.Partition, summar
 	return dead, nil
 }
 
-// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch. Entries that were
-// delivered very often are processed one by one: whichever of them kills workers then takes no neighbour along.
-func (w *Worker) takeOver(ctx context.Context, p pipeline.Partition, consumer string, minIdle time.Duration, reason string) error {
+// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch. Entries that
+// were delivered very often are processed one by one: one that kills workers then harms no other.
+func (w *Worker) takeOver(
+	ctx context.Context, p pipeline.Partition, consumer string, minIdle time.Duration, reason string,
+) error {
 	from := "-"
 	for ctx.Err() == nil {
 		page, err := w.pendingOf(ctx, p, consumer, from, minIdle)
@@ -146,7 +150,9 @@ func (w *Worker) takeOver(ctx context.Context, p pipeline.Partition, consumer st
 	return nil
 }
 
-func (w *Worker) pendingOf(ctx context.Context, p pipeline.Partition, consumer, from string, minIdle time.Duration) ([]redis.XPendingExt, error) {
+func (w *Worker) pendingOf(
+	ctx context.Context, p pipeline.Partition, consumer, from string, minIdle time.Duration,
+) ([]redis.XPendingExt, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	return w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
@@ -155,7 +161,9 @@ func (w *Worker) pendingOf(ctx context.Context, p pipeline.Partition, consumer, 
 	}).Result()
 }
 
-func (w *Worker) claimAndProcess(ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration, reason string) error {
+func (w *Worker) claimAndProcess(
+	ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration, reason string,
+) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -169,13 +177,18 @@ func (w *Worker) claimAndProcess(ctx context.Context, p pipeline.Partition, ids 
 	return nil
 }
 
-func (w *Worker) claim(ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration) ([]redis.XMessage, []string, error) {
+func (w *Worker) claim(
+	ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration,
+) ([]redis.XMessage, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
-	return lua.Claim(ctx, w.rdb, lua.Consumer{Stream: w.keys.Orders(p), Group: pipeline.Group, Name: w.opts.Name}, minIdle, ids)
+	consumer := lua.Consumer{Stream: w.keys.Orders(p), Group: pipeline.Group, Name: w.opts.Name}
+	return lua.Claim(ctx, w.rdb, consumer, minIdle, ids)
 }
 
-func (w *Worker) takenOver(ctx context.Context, generation pipeline.Generation, p pipeline.Partition, messages []redis.XMessage, reason string) {
+func (w *Worker) takenOver(
+	ctx context.Context, generation pipeline.Generation, p pipeline.Partition, messages []redis.XMessage, reason string,
+) {
 	if len(messages) == 0 {
 		return
 	}
@@ -184,8 +197,9 @@ func (w *Worker) takenOver(ctx context.Context, generation pipeline.Generation, 
 	w.process(ctx, generation, appendEntries(nil, p, messages))
 }
 
-// claimIdle goes on through the pending list from where it stopped and takes what lies idle beyond ClaimMinIdle, whoever
-// has it: a worker may live and hang all the same. It also meets entries whose event was deleted under them.
+// claimIdle goes on through the pending list from where it stopped and takes what has been idle for longer than
+// ClaimMinIdle, from any consumer: a worker may live and yet hang. It also finds pending entries whose event was
+// deleted.
 func (w *Worker) claimIdle(ctx context.Context, p pipeline.Partition, cursors []string) error {
 	for ctx.Err() == nil {
 		if cursors[p] == "" {
@@ -207,7 +221,9 @@ func (w *Worker) claimIdle(ctx context.Context, p pipeline.Partition, cursors []
 	return nil
 }
 
-func (w *Worker) autoClaim(ctx context.Context, p pipeline.Partition, cursor string) ([]redis.XMessage, string, []string, error) {
+func (w *Worker) autoClaim(
+	ctx context.Context, p pipeline.Partition, cursor string,
+) ([]redis.XMessage, string, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	return w.rdb.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{
@@ -216,7 +232,8 @@ func (w *Worker) autoClaim(ctx context.Context, p pipeline.Partition, cursor str
 	}).Result()
 }
 
-// reportLost says loudly that somebody deleted events that were accepted and not yet persisted. Nothing of ours does that.
+// reportLost counts and logs events that were deleted after they were accepted and before they were persisted. No part
+// of Sluice does that.
 func (w *Worker) reportLost(p pipeline.Partition, ids []string) {
 	if len(ids) == 0 {
 		return
@@ -226,7 +243,7 @@ func (w *Worker) reportLost(p pipeline.Partition, ids []string) {
 		"partition", p, "count", len(ids), "first", ids[0])
 }
 
-// entryTime tells when a stream entry was written, from its id.
+// entryTime is the time at which a stream entry was written, from its id; zero where the id has none.
 func entryTime(id string) time.Time {
 	ms, _, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseInt(ms, 10, 64)

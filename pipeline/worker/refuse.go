@@ -19,8 +19,8 @@ type refusedEvent struct {
 }
 
 // buryAll makes dead letters of refused events, one by one, and returns those that are buried. When Postgres stops
-// answering the rest stays pending and is tried again.
-func (w *Worker) buryAll(ctx context.Context, entries []Entry, refused []refusedEvent) ([]lockedEvent, error) {
+// answering, the rest remains pending and is tried again.
+func (w *Worker) buryAll(ctx context.Context, entries []entry, refused []refusedEvent) ([]lockedEvent, error) {
 	var buried []lockedEvent
 	defer func() { w.finish(ctx, buried) }()
 	for _, r := range refused {
@@ -32,9 +32,9 @@ func (w *Worker) buryAll(ctx context.Context, entries []Entry, refused []refused
 	return buried, nil
 }
 
-// bury makes a dead letter of an event. The entry is forgotten only afterwards: after a crash in between, the next delivery
-// writes the same again, which changes nothing.
-func (w *Worker) bury(ctx context.Context, entries []Entry, r refusedEvent) error {
+// bury makes a dead letter of an event. The entry is settled only afterwards: after a crash in between, the next
+// delivery writes the same letter again, which changes nothing.
+func (w *Worker) bury(ctx context.Context, entries []entry, r refusedEvent) error {
 	letter := deadletter.Message{
 		Partition: r.Partition, EntryID: r.EntryID, SaleID: r.SaleID, OrderID: r.OrderID, Reason: r.reason,
 		Payload: payloadOf(entries, r), Deliveries: w.deliveries(ctx, r),
@@ -51,10 +51,10 @@ func (w *Worker) bury(ctx context.Context, entries []Entry, r refusedEvent) erro
 	return w.burier.Bury(ctx, letter, event)
 }
 
-func payloadOf(entries []Entry, r refusedEvent) map[string]any {
+func payloadOf(entries []entry, r refusedEvent) map[string]any {
 	for _, e := range entries {
-		if e.Partition == r.Partition && e.ID == r.EntryID {
-			return maps.Clone(e.Fields)
+		if e.key() == r.key() {
+			return maps.Clone(e.fields)
 		}
 	}
 	return nil

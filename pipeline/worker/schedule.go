@@ -7,7 +7,7 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// jobLoop tries for the job's tick, until the context ends.
+// jobLoop tries to run the job once per tick, until the context ends. One worker succeeds per tick.
 func (w *Worker) jobLoop(ctx context.Context, job pipeline.Job) {
 	for {
 		retry.Sleep(ctx, job.Every)

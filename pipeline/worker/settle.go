@@ -9,28 +9,28 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// settle acknowledges, deletes and unlocks what Postgres holds, one round trip per partition. It has a time of its own:
-// what is committed must not stay locked because the batch's time is over. When it fails until then the events stay
-// pending, and their next delivery changes nothing but settles them.
+// settle acknowledges, deletes and unlocks events whose orders are in Postgres, one round trip per partition. It has a
+// deadline of its own: what is committed must not remain locked because the batch deadline is over. If it fails until
+// then the events remain pending, and their next delivery changes nothing but settles them.
 func (w *Worker) settle(ctx context.Context, done []lockedEvent) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	items := map[lockBatch][]lua.SettleItem{}
 	for _, l := range done {
-		h := lockBatch{l.Partition, l.token}
-		items[h] = append(items[h], lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey})
+		batch := lockBatch{l.Partition, l.token}
+		items[batch] = append(items[batch], lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey})
 	}
 	var calls sync.WaitGroup
-	for h, batch := range items {
-		calls.Go(func() { w.settleHeld(ctx, h, batch) })
+	for batch, group := range items {
+		calls.Go(func() { w.settleBatch(ctx, batch, group) })
 	}
 	calls.Wait()
 }
 
-func (w *Worker) settleHeld(ctx context.Context, h lockBatch, items []lua.SettleItem) {
+func (w *Worker) settleBatch(ctx context.Context, batch lockBatch, items []lua.SettleItem) {
 	backoff := retry.NewBackoff()
 	for {
-		_, err := lua.Settle(ctx, w.rdb, w.keys.Orders(h.partition), pipeline.Group, h.token, items)
+		_, err := lua.Settle(ctx, w.rdb, w.keys.Orders(batch.partition), pipeline.Group, batch.token, items)
 		if err == nil {
 			return
 		}

@@ -7,11 +7,11 @@ import (
 	"sluice/pipeline/resubmit"
 )
 
-// current is the newest generation that this worker heard of. It may be over by now; Postgres says so when something is
-// persisted.
+// current is the newest generation that this worker knows. It may be over by now; Postgres then refuses to persist
+// (pipeline.ErrStaleGeneration).
 func (w *Worker) current() pipeline.Generation { return pipeline.Generation(w.generation.Load()) }
 
-// learn remembers a generation, unless it knows a newer one.
+// learn remembers a generation, unless the worker knows a newer one.
 func (w *Worker) learn(g pipeline.Generation) {
 	for {
 		known := w.generation.Load()
@@ -21,17 +21,20 @@ func (w *Worker) learn(g pipeline.Generation) {
 	}
 }
 
-// resubmit submits entries of a stale generation to Redis again, which may have lost them. It returns the generation in which
-// that was done, and the entries that are finished: lost ones which took their units again travel in an event of their own, and
+// resubmit submits entries of a stale generation to Redis again, which may have lost them. It returns the generation in
+// which that was done, and the entries that are finished: lost ones that took their units again have a new event, and
 // those that could not are rejected. The rest may be persisted.
-func (w *Worker) resubmit(ctx context.Context, stale pipeline.Generation, entries []Entry) (pipeline.Generation, []lockedEvent, error) {
+func (w *Worker) resubmit(
+	ctx context.Context, stale pipeline.Generation, entries []entry,
+) (pipeline.Generation, []lockedEvent, error) {
 	ctx = context.WithoutCancel(ctx)
-	generation, err := w.store.Generation(ctx) // before Redis is asked: a verification that begins now makes it stale again
+	// Before Redis is asked: a verification that begins from here on makes this generation stale, too.
+	generation, err := w.store.Generation(ctx)
 	if err != nil {
 		return stale, nil, err
 	}
 	w.learn(generation)
-	events, _ := decode(entries) // what can't be read is buried as ever
+	events, _ := decode(entries) // what can't be read is buried as usual
 	var finished []lockedEvent
 	for at, group := range bySalePartition(events) {
 		standings, err := w.resubmitter.Resubmit(ctx, at, group)
@@ -46,7 +49,8 @@ func (w *Worker) resubmit(ctx context.Context, stale pipeline.Generation, entrie
 		}
 	}
 	w.settle(ctx, finished)
-	w.log.Info("submitted fetched orders to Redis again", "events", len(events), "finished", len(finished), "generation", generation)
+	w.log.Info("submitted fetched orders to Redis again",
+		"events", len(events), "finished", len(finished), "generation", generation)
 	return generation, finished, nil
 }
 

@@ -28,17 +28,18 @@ import (
 // MaxBatchSize bounds WORKER_BATCH_SIZE: beyond it a batch gains no speed and only risks its deadline.
 const MaxBatchSize = 1000
 
-// MaxConcurrency bounds WORKER_CONCURRENCY: each lane holds a batch and one connection to each store.
+// MaxConcurrency bounds WORKER_CONCURRENCY: each lane takes the memory of a batch and one connection to each store.
 const MaxConcurrency = 64
 
-// WorkerOptions say how a worker works. Zero values get the defaults.
+// Options are the settings of a worker. Zero values get the defaults.
 type Options struct {
-	Name          string        // unique consumer name; made up from host and process when empty
-	Partitions    int           // of the installation
-	BatchSize     int           // orders per transaction; default 500
-	Concurrency   int           // batches under way at once; default 2, so that one waits for Redis while one waits for Postgres
-	BatchDeadline time.Duration // one pass of a batch through lock, persist and settle; default 5 s
-	LockTTL       time.Duration // default 10 s: longer than any pass, so a lock never expires under a working holder
+	Name       string // unique consumer name; made from host and process when empty
+	Partitions int    // of the installation
+	BatchSize  int    // orders per transaction; default 500
+	// batches at once; default 2, so that one waits for Redis while the other waits for Postgres
+	Concurrency   int
+	BatchDeadline time.Duration // for one attempt to lock and persist a batch; default 5 s
+	LockTTL       time.Duration // default 10 s: longer than any attempt, so a lock never expires under a working holder
 	ClaimMinIdle  time.Duration // default 15 s: longer than a lock, so what is claimed can be locked
 	MaxDeliveries int           // from here on an event is processed alone; default 10
 }
@@ -46,10 +47,11 @@ type Options struct {
 // The times of a worker that no setting changes.
 const (
 	heartbeatInterval = time.Second
-	heartbeatTTL      = 5 * time.Second        // five beats missed: dead. Its events are persisted within 20 s, most of it margin
-	reclaimInterval   = 2 * time.Second        // between looks for what others, or lost replies, left behind
-	strandedMinIdle   = 2 * time.Second        // an own entry that no lane holds for this long was lost with a reply
-	fetchBlock        = 500 * time.Millisecond // a blocked read can't be cancelled, so this also bounds shutdown
+	// after five missed beats a worker is dead; its events are persisted within 20 s
+	heartbeatTTL    = 5 * time.Second
+	reclaimInterval = 2 * time.Second        // between looks for what others, or lost replies, left behind
+	strandedMinIdle = 2 * time.Second        // an own entry that is not in flight for this long was lost with a reply
+	fetchBlock      = 500 * time.Millisecond // a blocked read can't be cancelled, so this also bounds shutdown
 
 	reapInterval = 10 * time.Second
 )
@@ -79,8 +81,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate returns every broken rule at once. The ladder batch deadline < lock TTL < claim idle is what keeps a slow
-// worker from being overtaken in the middle of a transaction.
+// Validate returns every broken rule at once. The order batch deadline < lock TTL < claim idle keeps a slow worker from
+// being overtaken in the middle of a transaction.
 func (o Options) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -88,18 +90,24 @@ func (o Options) Validate() error {
 			errs = append(errs, pipeline.Errorf(pipeline.KindInvalid, format, args...))
 		}
 	}
-	check(o.Partitions >= 1 && o.Partitions <= pipeline.MaxPartitions, "PARTITIONS is %d: use 1 to %d", o.Partitions, pipeline.MaxPartitions)
-	check(o.BatchSize >= 1 && o.BatchSize <= MaxBatchSize, "WORKER_BATCH_SIZE is %d: use 1 to %d", o.BatchSize, MaxBatchSize)
-	check(o.Concurrency >= 1 && o.Concurrency <= MaxConcurrency, "WORKER_CONCURRENCY is %d: use 1 to %d", o.Concurrency, MaxConcurrency)
+	check(o.Partitions >= 1 && o.Partitions <= pipeline.MaxPartitions,
+		"PARTITIONS is %d: use 1 to %d", o.Partitions, pipeline.MaxPartitions)
+	check(o.BatchSize >= 1 && o.BatchSize <= MaxBatchSize,
+		"WORKER_BATCH_SIZE is %d: use 1 to %d", o.BatchSize, MaxBatchSize)
+	check(o.Concurrency >= 1 && o.Concurrency <= MaxConcurrency,
+		"WORKER_CONCURRENCY is %d: use 1 to %d", o.Concurrency, MaxConcurrency)
 	check(o.MaxDeliveries >= 1, "MAX_DELIVERIES is %d: use 1 or more", o.MaxDeliveries)
 	check(o.BatchDeadline >= 100*time.Millisecond, "BATCH_DEADLINE is %s: use 100ms or more", o.BatchDeadline)
-	check(o.BatchDeadline < o.LockTTL, "BATCH_DEADLINE (%s) must be shorter than LOCK_TTL (%s), or a batch outlives its locks", o.BatchDeadline, o.LockTTL)
-	check(o.LockTTL < o.ClaimMinIdle, "LOCK_TTL (%s) must be shorter than CLAIM_MIN_IDLE (%s), or what is claimed is still locked", o.LockTTL, o.ClaimMinIdle)
+	check(o.BatchDeadline < o.LockTTL,
+		"BATCH_DEADLINE (%s) must be shorter than LOCK_TTL (%s), or a batch outlives its locks", o.BatchDeadline, o.LockTTL)
+	check(o.LockTTL < o.ClaimMinIdle,
+		"LOCK_TTL (%s) must be shorter than CLAIM_MIN_IDLE (%s), or what is claimed is still locked",
+		o.LockTTL, o.ClaimMinIdle)
 	return errors.Join(errs...)
 }
 
-// consumerName is unique per process: two processes under one name would share a pending list, and each would take the
-// other's work for its own.
+// consumerName is unique per process: two processes with one name would share a pending list, and each would mistake
+// the other's entries for its own.
 func consumerName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -114,21 +122,23 @@ func consumerName() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(salt[:]))
 }
 
-// OrderStore is what a worker needs of Postgres.
+// Store is what a worker needs of Postgres.
 type Store interface {
 	resubmit.Store
 	Installation(ctx context.Context) (string, error)
 	Generation(ctx context.Context) (pipeline.Generation, error)
-	PersistOrders(ctx context.Context, generation pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error)
+	PersistOrders(
+		ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
+	) ([]pipeline.PersistOutcome, error)
 }
 
-// Worker carries events from the stream to Postgres. Any number of them may run, on any number of machines; Redis'
-// consumer group shares the events out.
+// Worker persists events of the streams in Postgres. Any number of workers may run, on any number of machines; Redis'
+// consumer group distributes the events among them.
 type Worker struct {
 	opts        Options
 	keys        pipeline.Keys
 	rdb         redis.UniversalClient // commands
-	reader      redis.UniversalClient // blocking reads only, so that they never hold up a command
+	reader      redis.UniversalClient // blocking reads only, so that they never delay a command
 	store       Store
 	locks       *lock.Client
 	metrics     *Metrics
@@ -144,17 +154,18 @@ type Worker struct {
 	installation atomic.Pointer[string] // its id; nil before Postgres was asked
 	foreign      atomic.Bool            // events of another installation were delivered
 
-	generation atomic.Int64 // the newest that this worker heard of; 0 before it heard of any
+	generation atomic.Int64 // the newest that this worker knows; 0 before it knows any
 }
 
-// WorkerConfig is what a worker works with.
+// Config is what a worker works with.
 type Config struct {
-	Redis   redis.UniversalClient // for commands; MaxRetries -1
-	Reader  redis.UniversalClient // for blocking reads; MaxRetries -1: a repeated read strands the entries of the first one
+	Redis redis.UniversalClient // for commands; MaxRetries -1
+	// for blocking reads; MaxRetries -1: a repeated read strands the entries of the first one
+	Reader  redis.UniversalClient
 	Keys    pipeline.Keys
 	Store   Store
 	Options Options
-	Jobs    []pipeline.Job // run besides, see Job
+	Jobs    []pipeline.Job // background jobs; one of all workers runs each per tick
 	Log     *slog.Logger
 
 	// Without metrics (nil) nothing is exported.
@@ -163,7 +174,7 @@ type Config struct {
 	Resubmits   *resubmit.Metrics
 }
 
-// NewWorker returns a worker that has not started. Errors: KindInvalid, with every option that breaks a rule.
+// New returns a worker that has not started. Errors: KindInvalid, with every option that breaks a rule.
 func New(c Config) (*Worker, error) {
 	opts := c.Options.WithDefaults()
 	if err := opts.Validate(); err != nil {
@@ -178,7 +189,8 @@ func New(c Config) (*Worker, error) {
 		opts: opts, keys: c.Keys, rdb: c.Redis, reader: c.Reader, store: c.Store, metrics: c.Metrics, log: log,
 		locks: lock.New(c.Redis, lock.WithTTL(opts.LockTTL)), inFlight: newInFlightEntries(),
 		burier: burier, resubmitter: resubmit.New(c.Redis, c.Keys, c.Store, burier, c.Resubmits, log),
-		notifier: notification.NewNotifier(c.Redis, c.Keys, log), batches: make(chan struct{}, opts.Concurrency), started: time.Now(),
+		notifier: notification.NewNotifier(c.Redis, c.Keys, log), batches: make(chan struct{}, opts.Concurrency),
+		started: time.Now(),
 	}
 	w.jobs = append(slices.Clone(c.Jobs), pipeline.Job{Name: "reap", Every: reapInterval, Run: w.reapDead})
 	return w, nil
@@ -187,8 +199,9 @@ func New(c Config) (*Worker, error) {
 // Name is the worker's consumer name.
 func (w *Worker) Name() string { return w.opts.Name }
 
-// Run works until the context ends. It then finishes the batches under way, hands over what it could not finish and leaves
-// the group; that takes at most BatchDeadline and some fifteen seconds more, if every store hangs. No error of Redis or Postgres ends it.
+// Run works until the context ends. It then finishes the batches in flight, releases what it could not finish and
+// leaves the group; that takes at most BatchDeadline and some fifteen seconds more, if every store hangs. No error of
+// Redis or Postgres ends it.
 func (w *Worker) Run(ctx context.Context) {
 	if !w.join(ctx) {
 		return
@@ -201,7 +214,7 @@ func (w *Worker) Run(ctx context.Context) {
 	for _, job := range w.jobs {
 		running.Go(func() { w.jobLoop(ctx, job) })
 	}
-	// The heart beats until the last batch is done: a worker that finishes its work must not look dead.
+	// The heartbeat goes on until the last batch is done: a worker that is finishing its work must not look dead.
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	var heart sync.WaitGroup
 	heart.Go(func() { w.heartbeatLoop(beating) })
@@ -211,8 +224,8 @@ func (w *Worker) Run(ctx context.Context) {
 	w.leave()
 }
 
-// join announces the worker and makes sure that the groups exist, for as long as it takes. It reports whether the worker
-// may start.
+// join creates the groups that are missing and sets the first heartbeat, and tries until it succeeds or the context
+// ends. It reports whether the worker may start.
 func (w *Worker) join(ctx context.Context) bool {
 	backoff := retry.NewBackoff()
 	for ctx.Err() == nil {
@@ -221,10 +234,11 @@ func (w *Worker) join(ctx context.Context) bool {
 			err = w.beat(ctx)
 		}
 		if err == nil {
-			if g, err := w.store.Generation(ctx); err == nil { // else the first batch tells
+			if g, err := w.store.Generation(ctx); err == nil { // else the first batch finds out
 				w.learn(g)
 			}
-			w.log.Info("worker joined", "partitions", w.opts.Partitions, "batch_size", w.opts.BatchSize, "concurrency", w.opts.Concurrency)
+			w.log.Info("worker joined", "partitions", w.opts.Partitions, "batch_size", w.opts.BatchSize,
+				"concurrency", w.opts.Concurrency)
 			return true
 		}
 		w.stepFailed("join", err)
@@ -233,8 +247,8 @@ func (w *Worker) join(ctx context.Context) bool {
 	return false
 }
 
-// readSets says which streams a lane reads together: all of them on one server, one each on a cluster, where a command
-// can't span slots.
+// readSets returns the partitions that each lane reads together: all of them on one server, one each on a cluster,
+// where a command can't span slots.
 func (w *Worker) readSets() [][]pipeline.Partition {
 	if _, cluster := w.reader.(*redis.ClusterClient); cluster {
 		sets := make([][]pipeline.Partition, w.opts.Partitions)
@@ -254,13 +268,13 @@ func (w *Worker) readSets() [][]pipeline.Partition {
 	return sets
 }
 
-// ensureGroups makes the groups that are missing, and enters the worker, which Redis 7.0 would not list before it was given an
-// event.
+// ensureGroups creates the groups that are missing, and adds the worker, which Redis 7.0 would not list before its
+// first event.
 func (w *Worker) ensureGroups(ctx context.Context) error {
 	return redisstore.JoinGroups(ctx, w.rdb, w.keys, w.opts.Partitions, w.opts.Name)
 }
 
-// stepFailed records a step that failed and will be repeated.
+// stepFailed counts and logs a step that failed and will be repeated.
 func (w *Worker) stepFailed(step string, err error) {
 	w.metrics.StepFailed(step)
 	w.log.Warn("worker step failed, will be repeated", "step", step, "error", err)

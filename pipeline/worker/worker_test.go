@@ -42,7 +42,8 @@ func TestWorkersPersistManySales(t *testing.T) {
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
 	var sales []*pipeline.Sale
 	for i := range 6 {
-		sales = append(sales, r.CreateSale(pipeline.Sale{ID: fmt.Sprintf("drop-%d", i), PaymentWindow: time.Duration(i%2) * time.Minute}))
+		sale := pipeline.Sale{ID: fmt.Sprintf("drop-%d", i), PaymentWindow: time.Duration(i%2) * time.Minute}
+		sales = append(sales, r.CreateSale(sale))
 	}
 	spread := r.CreateSale(pipeline.Sale{ID: "spread", Partitions: []pipeline.Partition{0, 1, 2, 3}})
 	sales = append(sales, spread)
@@ -65,7 +66,7 @@ func TestWorkersPersistManySales(t *testing.T) {
 	}
 }
 
-// TestDeadWorker: a worker that took events and died, without a word, without a heartbeat.
+// TestDeadWorker: a worker fetched events and died, so that it has no heartbeat.
 func TestDeadWorker(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -83,7 +84,8 @@ func TestDeadWorker(t *testing.T) {
 	})
 }
 
-// TestLivingWorkerKeepsItsEvents: as long as a worker's heart beats, its events are its own until they lie idle too long.
+// TestLivingWorkerKeepsItsEvents: as long as a worker has a heartbeat, its events are its own until they are idle for
+// too long.
 func TestLivingWorkerKeepsItsEvents(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -95,8 +97,9 @@ func TestLivingWorkerKeepsItsEvents(t *testing.T) {
 	deliverTo(r, "slow", 10)
 	deliverTo(r, "dead", 5)
 	r.StartWorker(r.Store, worker.Options{ClaimMinIdle: time.Hour})
-	// Those of the dead one are taken over after half a heartbeat's life, in a look that passes the living one's by.
-	testkit.Eventually(t, pipelinetest.SettleLimit, "the rest is persisted", func() bool { return r.Rows(r.Sale.ID) == 10 })
+	// Those of the dead one are taken over after half a heartbeat's TTL, by a look that must leave the living one's alone.
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the rest is persisted",
+		func() bool { return r.Rows(r.Sale.ID) == 10 })
 	if got := r.PendingOf("slow"); got != 10 {
 		t.Errorf("%d events are pending for the living worker, want 10", got)
 	}
@@ -105,7 +108,7 @@ func TestLivingWorkerKeepsItsEvents(t *testing.T) {
 	r.Balanced(r.Sale, 20)
 }
 
-// age makes what is pending for a consumer look as if it had lain idle for a time.
+// age sets the idle time of what is pending for a consumer.
 func age(r *pipelinetest.Rig, consumer string, idle time.Duration) {
 	r.Helper()
 	stream := r.Keys.Orders(r.Sale.Partitions[0])
@@ -131,7 +134,7 @@ func TestStrandedDelivery(t *testing.T) {
 	r.AdmitMany("buyer", 30)
 	deliverTo(r, "me", 30)
 	r.StartWorker(r.Store, worker.Options{Name: "me", ClaimMinIdle: time.Hour})
-	r.Settled() // long before they have lain idle
+	r.Settled() // long before they are idle for ClaimMinIdle
 	r.Balanced(r.Sale, 30)
 }
 
@@ -146,16 +149,19 @@ func TestLockedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.StartWorker(r.Store, worker.Options{})
-	testkit.Eventually(t, pipelinetest.SettleLimit, "nine orders are persisted", func() bool { return r.Rows(r.Sale.ID) == 9 })
-	testkit.Eventually(t, pipelinetest.SettleLimit, "contention is counted", func() bool { return r.Count("sluice_lock_contended_total") > 0 })
-	if held, err := r.Redis.GetDel(r.Ctx(), lock).Result(); err != nil || held != "somebody else" {
-		t.Errorf("the other's lock: got %q, %v; it must stay", held, err)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "nine orders are persisted",
+		func() bool { return r.Rows(r.Sale.ID) == 9 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "contention is counted", func() bool {
+		return r.Count("sluice_lock_contended_total") > 0
+	})
+	if token, err := r.Redis.GetDel(r.Ctx(), lock).Result(); err != nil || token != "somebody else" {
+		t.Errorf("the other's lock: got %q, %v; it must remain", token, err)
 	}
 	r.Settled()
 	r.Balanced(r.Sale, 10)
 }
 
-// slowStore holds up the first batch, and reports that it did.
+// slowStore blocks the first batch, and reports that it did.
 type slowStore struct {
 	worker.Store
 	reached chan struct{}
@@ -163,7 +169,9 @@ type slowStore struct {
 	once    sync.Once
 }
 
-func (s *slowStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *slowStore) PersistOrders(
+	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	s.once.Do(func() {
 		close(s.reached)
 		<-s.release
@@ -171,7 +179,7 @@ func (s *slowStore) PersistOrders(ctx context.Context, g pipeline.Generation, ev
 	return s.Store.PersistOrders(ctx, g, events)
 }
 
-// TestStopFinishesTheBatch: a worker that is told to stop in the middle of a batch finishes it first.
+// TestStopFinishesTheBatch: a worker that is stopped in the middle of a batch finishes it first.
 func TestStopFinishesTheBatch(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -198,13 +206,15 @@ func TestStopFinishesTheBatch(t *testing.T) {
 	}
 }
 
-// awayStore loses its database for some calls: before the transaction, and after it, when only the answer is lost.
+// awayStore loses the database for some calls: before the transaction, and after it, when only the answer is lost.
 type awayStore struct {
 	worker.Store
 	calls atomic.Int64
 }
 
-func (s *awayStore) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *awayStore) PersistOrders(
+	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	gone := pipeline.Errorf(pipeline.KindUnavailable, "connection lost")
 	switch n := s.calls.Add(1); {
 	case n <= 3:
@@ -218,7 +228,8 @@ func (s *awayStore) PersistOrders(ctx context.Context, g pipeline.Generation, ev
 	return s.Store.PersistOrders(ctx, g, events)
 }
 
-// TestLostAnswerOfPostgres (I6): a transaction that was committed and whose answer got lost is repeated and changes nothing.
+// TestLostAnswerOfPostgres (I6): a transaction that was committed and whose answer got lost is repeated and changes
+// nothing.
 func TestLostAnswerOfPostgres(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 500}})
@@ -228,11 +239,13 @@ func TestLostAnswerOfPostgres(t *testing.T) {
 	r.Balanced(r.Sale, 500)
 }
 
-// TestServersDie: Redis and Postgres are killed and come back while workers work; nobody has to restart a worker.
+// TestServersDie: Redis and Postgres are killed and come back while workers work; no worker has to be restarted.
 func TestServersDie(t *testing.T) {
 	t.Parallel()
 	redisServer, postgres := testkit.PrivateRedis(t), testkit.PrivatePostgres(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: redisServer.URL(), DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 600}})
+	r := pipelinetest.New(t, pipelinetest.Options{
+		RedisURL: redisServer.URL(), DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 600},
+	})
 	r.Verifies()
 	r.StartWorker(r.Store, worker.Options{BatchSize: 20})
 	r.AdmitMany("first", 200)
@@ -270,7 +283,7 @@ func TestFullRedisDrains(t *testing.T) {
 	}
 }
 
-// TestGroupLost: somebody destroys the consumer group; what was not delivered is delivered again from the beginning.
+// TestGroupLost: the consumer group is destroyed; everything in the stream is delivered again from the beginning.
 func TestGroupLost(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -282,7 +295,7 @@ func TestGroupLost(t *testing.T) {
 	}
 	r.AdmitMany("second", 20)
 	r.Settled()
-	// And with nobody there to make it again before more is accepted.
+	// And with no worker to create it again before more is accepted.
 	first.Stop()
 	r.AdmitMany("third", 20)
 	if err := r.Redis.XGroupDestroy(r.Ctx(), r.Keys.Orders(r.Sale.Partitions[0]), pipeline.Group).Err(); err != nil {
@@ -306,7 +319,10 @@ func TestWorkerOptions(t *testing.T) {
 	if pipeline.KindOf(err) != pipeline.KindInvalid {
 		t.Fatalf("got %v, want an invalid error", err)
 	}
-	for _, name := range []string{"PARTITIONS", "WORKER_BATCH_SIZE", "WORKER_CONCURRENCY", "BATCH_DEADLINE (10s)", "LOCK_TTL (10s)"} {
+	for _, name := range []string{
+		"PARTITIONS", "WORKER_BATCH_SIZE", "WORKER_CONCURRENCY", "BATCH_DEADLINE (10s)",
+		"LOCK_TTL (10s)",
+	} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("the error does not name %s:\n%v", name, err)
 		}
@@ -317,7 +333,8 @@ func TestWorkerOptions(t *testing.T) {
 func deliverTo(r *pipelinetest.Rig, consumer string, n int) {
 	r.Helper()
 	stream := r.Keys.Orders(r.Sale.Partitions[0])
-	if err := r.Redis.XGroupCreateMkStream(r.Ctx(), stream, pipeline.Group, "0").Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+	err := r.Redis.XGroupCreateMkStream(r.Ctx(), stream, pipeline.Group, "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 		r.Fatal(err)
 	}
 	read, err := r.Redis.XReadGroup(r.Ctx(), &redis.XReadGroupArgs{
@@ -338,14 +355,16 @@ func keysLike(r *pipelinetest.Rig, pattern string) int {
 	return len(keys)
 }
 
-// slowDatabase makes each call take its time, as a database in another building does.
+// slowDatabase delays each call, as a distant database does.
 type slowDatabase struct {
 	worker.Store
 	delay time.Duration
 	calls atomic.Int64
 }
 
-func (s *slowDatabase) PersistOrders(ctx context.Context, g pipeline.Generation, events []pipeline.Event) ([]pipeline.PersistOutcome, error) {
+func (s *slowDatabase) PersistOrders(
+	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
 	s.calls.Add(1)
 	select {
 	case <-time.After(s.delay):
@@ -355,15 +374,16 @@ func (s *slowDatabase) PersistOrders(ctx context.Context, g pipeline.Generation,
 	}
 }
 
-// TestManyRefusedBeforeGood (I8): a hundred events that Postgres refuses take longer to find than a batch may; every pass
-// still gets further than the one before, and the good ones behind them are persisted.
+// TestManyRefusedBeforeGood (I8): a hundred events that Postgres refuses take longer to find than a batch may; every
+// attempt still gets further than the one before, and the good ones behind them are persisted.
 func TestManyRefusedBeforeGood(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
 	const refused = 120
 	oversold := r.CreateSale(pipeline.Sale{ID: "oversold", Total: 1})
 	good := r.CreateSale(pipeline.Sale{ID: "good", Partitions: oversold.Partitions})
-	if err := r.Redis.HIncrBy(r.Ctx(), r.Keys.Sale(oversold.Partitions[0], oversold.ID), "stock", refused).Err(); err != nil {
+	stock := r.Keys.Sale(oversold.Partitions[0], oversold.ID)
+	if err := r.Redis.HIncrBy(r.Ctx(), stock, "stock", refused).Err(); err != nil {
 		t.Fatal(err)
 	}
 	r.Sale = oversold
@@ -373,14 +393,16 @@ func TestManyRefusedBeforeGood(t *testing.T) {
 	r.StartWorker(&slowDatabase{Store: r.Store, delay: 10 * time.Millisecond}, worker.Options{
 		Concurrency: 1, BatchDeadline: 500 * time.Millisecond, LockTTL: time.Second, ClaimMinIdle: 20 * time.Second,
 	})
-	testkit.Eventually(t, pipelinetest.SettleLimit, "the good orders are persisted", func() bool { return r.Rows(good.ID) == 20 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the good orders are persisted",
+		func() bool { return r.Rows(good.ID) == 20 })
 	r.Settled()
 	if got := r.Letters()["refused"]; got != refused {
 		t.Errorf("%d letters, want %d", got, refused)
 	}
 }
 
-// TestDeletedEventsAreReported (I9): somebody deletes events that a dead worker held; that is counted, never passed over.
+// TestDeletedEventsAreReported (I9): events that were pending for a dead worker are deleted; that is counted, never
+// ignored.
 func TestDeletedEventsAreReported(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{})
@@ -393,25 +415,28 @@ func TestDeletedEventsAreReported(t *testing.T) {
 	}
 	r.StartWorker(r.Store, worker.Options{})
 	testkit.Eventually(t, pipelinetest.SettleLimit, "the rest is persisted", func() bool { return r.Rows(r.Sale.ID) == 8 })
-	testkit.Eventually(t, pipelinetest.SettleLimit, "both are reported", func() bool { return r.Count("sluice_events_lost_total") == 2 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "both are reported", func() bool {
+		return r.Count("sluice_events_lost_total") == 2
+	})
 }
 
-// TestStopIsBounded: a worker in whose hands a whole first read lies, and whose Postgres hangs, stops after one pass.
+// TestStopIsBounded: a worker that has fetched a whole first read, and whose Postgres hangs, stops after one attempt.
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true, Partitions: 8})
 	for i := range 8 {
-		r.Sale = r.CreateSale(pipeline.Sale{ID: fmt.Sprintf("drop-%d", i), Partitions: []pipeline.Partition{pipeline.Partition(i)}})
+		sale := pipeline.Sale{ID: fmt.Sprintf("drop-%d", i), Partitions: []pipeline.Partition{pipeline.Partition(i)}}
+		r.Sale = r.CreateSale(sale)
 		r.AdmitMany("buyer", 50)
 	}
 	store := &slowDatabase{Store: r.Store, delay: time.Hour}
 	worker := r.StartWorker(store, worker.Options{
 		Concurrency: 1, BatchSize: 10, BatchDeadline: 2 * time.Second, LockTTL: 10 * time.Second,
 	})
-	testkit.Eventually(t, pipelinetest.SettleLimit, "a batch is in hand", func() bool { return store.calls.Load() > 0 })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "a batch is in flight", func() bool { return store.calls.Load() > 0 })
 	before := store.calls.Load()
 	worker.Stop()
 	if began := store.calls.Load() - before; began > 1 { // one may have been about to begin
-		t.Errorf("%d more batches were begun after the worker was told to stop", began)
+		t.Errorf("%d more batches were begun after the worker was stopped", began)
 	}
 }
