@@ -57,12 +57,12 @@ func (r *numbersRig) process() *ordernumber.Generator {
 	return n
 }
 
-// throughProxy lets the processes that are made from now on reach Redis through a proxy.
-func (r *numbersRig) throughProxy() *faultnet.Proxy {
+// throughProxy returns a process that reaches Redis through a proxy, as all that are made after it.
+func (r *numbersRig) throughProxy() (*faultnet.Proxy, *ordernumber.Generator) {
 	r.Helper()
 	proxy := pipelinetest.Through(r.T, pipelinetest.RedisURL(&pipelinetest.Rig{T: r.T, Redis: r.rdb}))
 	r.rdb = testkit.Client(r.T, proxy.URL())
-	return proxy
+	return proxy, r.process()
 }
 
 func (r *numbersRig) take(n *ordernumber.Generator, count int) []int64 {
@@ -219,8 +219,7 @@ func TestARestoredCounterRepeatsNoNumber(t *testing.T) {
 func TestAFailedLeaseLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
-	proxy := r.throughProxy()
-	source := r.process()
+	proxy, source := r.throughProxy()
 	numbers := r.take(source, ordernumber.BlockSize-1)
 	first := r.counter()
 	proxy.Cut()
@@ -271,8 +270,7 @@ func TestACounterGoesBeyondItsEnd(t *testing.T) {
 func TestNumbersAreTakenWithinTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
-	proxy := r.throughProxy()
-	source := r.process()
+	proxy, source := r.throughProxy()
 	proxy.Freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

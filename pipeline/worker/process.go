@@ -28,7 +28,7 @@ func (w *Worker) process(ctx context.Context, generation pipeline.Generation, en
 			w.log.Error("a worker was given events of another installation, and leaves them alone",
 				"entries", len(entries), "error", err)
 			w.foreign.Store(true)
-			return // they stay pending, for the workers of that installation
+			return // they remain pending, for the workers of that installation
 		}
 		if errors.Is(err, pipeline.ErrStaleGeneration) {
 			entries = without(entries, finished)
