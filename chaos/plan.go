@@ -60,7 +60,8 @@ func (s step) String() string {
 // order; from then on they come by weight. The rules:
 //
 //   - one fault at a time for each process and each server: two would hide each other
-//   - faults of different ones overlap freely, but for losses of Redis' data: from lossLead before to lossTail after one,
+//   - faults of different ones overlap freely, but for losses of Redis' data: from lossLead before to lossTail after
+//     one,
 //     no API is touched, nor the worker that has events in flight meanwhile
 //   - all is over planTail before the end
 func newPlan(o Options) []step {

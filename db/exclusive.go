@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Exclusively runs do, unless another call runs under the same name: then it returns false at once. Postgres frees the
+// RunExclusively runs do, unless another call runs under the same name: then it returns false at once. Postgres frees the
 // name when this process or its connection dies. The lease lasts as long as the connection, and no longer: what do
 // writes must be safe against a process that took over.
 //

@@ -204,7 +204,8 @@ func (m *model) compare(r *rapid.T, f *fixture) {
 	rows, err := f.raw.Query(f.ctx(), `
 		select 'sale ' || id, sold::text from sales
 		union all select 'mark ' || sale_id || ' ' || partition, seq::text from watermarks
-		union all select 'order ' || sale_id || '/' || id, number || user_id || quantity || ' ' || partition || ' ' || sequence
+		union all select 'order ' || sale_id || '/' || id,
+			number || user_id || quantity || ' ' || partition || ' ' || sequence
 			|| ' ' || (closed_at is not null) from orders`)
 	if err != nil {
 		r.Fatal(err)

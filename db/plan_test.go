@@ -74,7 +74,8 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		select 'sale-' || i, 't', 1000000, '2026-01-01', '2026-02-01', '15min', 'active', '{1}', 1
 		from generate_series(0, 999) i`)
 	f.exec(`
-		insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, pay_by, status, closed_at)
+		insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, pay_by, status,
+			closed_at)
 		select 'sale-' || i % 10, gen_random_uuid(), i, 'u' || i, 1, 1, i, now(), now() + i * interval '1ms',
 			case when i % 4 = 0 then 'expired' else 'awaiting_payment' end, case when i % 4 = 0 then now() end
 		from generate_series(1, 60000) i`)
@@ -89,7 +90,8 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		from generate_series(1, 20000) i`)
 	f.exec(`
 		insert into payments (webhook_id, payment_id, sale_id, order_id, outcome, actor, decided_at)
-		select 'msg_' || number, 'pay_' || number, sale_id, id, case when number % 100 = 0 then 'waiting' else 'paid' end, 'webhook',
+		select 'msg_' || number, 'pay_' || number, sale_id, id,
+			case when number % 100 = 0 then 'waiting' else 'paid' end, 'webhook',
 			case when number % 100 > 0 then now() end
 		from orders where number <= 20000`)
 	f.exec(`analyze`)

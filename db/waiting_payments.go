@@ -37,7 +37,7 @@ where id = $1
 returning ` + paymentColumns
 )
 
-// DecideWaiting decides a payment that waits, by its order, or by absent where that still has no row; if absent has no
+// DecideWaitingPayment decides a payment that waits, by its order, or by absent where that still has no row; if absent has no
 // Outcome, it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left alone:
 // the record is empty then. Errors: KindUnavailable.
 func (s *Store) DecideWaitingPayment(

@@ -27,7 +27,7 @@ with fence as (
 )
 select count(*) from fence`
 
-// NoteJoin records an entry of a waitlist; recording it again changes nothing. Errors: pipeline.ErrStaleGeneration,
+// RecordJoin records an entry of a waitlist; recording it again changes nothing. Errors: pipeline.ErrStaleGeneration,
 // KindData, KindUnavailable.
 func (s *Store) RecordJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry) error {
 	const subject = "record a waitlist entry"
@@ -55,7 +55,7 @@ with fence as (
 )
 select (select count(*) from fence), (select count(*) from recorded)`
 
-// NoteLeave records that a waitlist entry has ended, with the ticket that the leave took; recording it again changes
+// RecordLeave records that a waitlist entry has ended, with the ticket that the leave took; recording it again changes
 // nothing but the ticket, to a higher one. It returns false where the order of the entry was made. Errors:
 // pipeline.ErrStaleGeneration, KindData, KindUnavailable.
 func (s *Store) RecordLeave(
@@ -85,7 +85,7 @@ var errNotWaiting = pipeline.Errorf(pipeline.KindNotFound, "you don't wait for u
 const latestEntryQuery = `
 select ` + waitlistColumns + ` from waitlist where sale_id = $1 and user_id = $2 order by ticket desc limit 1`
 
-// LatestStay returns a buyer's latest entry in the waitlist of a sale, or a KindNotFound error.
+// LatestWaitlistEntry returns a buyer's latest entry in the waitlist of a sale, or a KindNotFound error.
 func (s *Store) LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error) {
 	entry, err := queryOne(ctx, s, "waitlist entry", scanWaitlistEntry, latestEntryQuery, saleID, userID)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -108,7 +108,7 @@ and not exists (
 )
 order by ticket`
 
-// Waiting calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the rows
+// EachWaitlistEntry calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the rows
 // arrive. The order of some may be on its way to Postgres. An error of the callback ends it and is returned as it is.
 func (s *Store) EachWaitlistEntry(
 	ctx context.Context, saleID string, p pipeline.Partition, each func(pipeline.WaitlistEntry) error,

@@ -28,7 +28,7 @@ where (s.loaded_at is not null or w.sale_id is not null) and (
 )
 order by s.closes_at desc, s.id`
 
-// Marks returns what Redis must at least have, the sales that close last first.
+// Watermarks returns what Redis must at least have, the sales that close last first.
 func (s *Store) Watermarks(ctx context.Context) ([]pipeline.Watermark, error) {
 	return queryAll(ctx, s, "watermarks", func(row pgx.CollectableRow) (pipeline.Watermark, error) {
 		var m pipeline.Watermark

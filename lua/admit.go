@@ -82,7 +82,7 @@ func Admit(
 	return admit(ctx, rdb, keys, admitCall{saleID, "new", maxEvents, reqs})
 }
 
-// AdmitAgain is Admit for accepts that buyers were answered and that Redis may have lost since. One that it still has
+// Resubmit is Admit for accepts that buyers were answered and that Redis may have lost since. One that it still has
 // is accepted, with its first slot and without a second event; one that is lost is accepted anew while units are left
 // and the buyer has no other order. Whether the sale is open does not matter, nor its limit, nor the backlog: they did
 // at the first accept. It also works while a verified server is open for lost accepts only.

@@ -43,7 +43,7 @@ type InstallState struct {
 	Staged   Staged
 }
 
-// InstallResult is the outcome of Install.
+// InstallCode is the outcome of Install.
 type InstallCode string
 
 // Every code of Install.

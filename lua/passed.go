@@ -12,7 +12,7 @@ var passedSource string
 
 var passedScript = redis.NewScript(passedSource)
 
-// Passage is the outcome of Passed.
+// PassedCode is the outcome of Passed.
 type PassedCode string
 
 // Every code of Passed.

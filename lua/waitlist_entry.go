@@ -1,6 +1,6 @@
 package lua
 
-// Place is a buyer's entry in the waitlist of a sale: all that is needed to make the order.
+// WaitlistEntry is a buyer's entry in the waitlist of a sale: all that is needed to make the order.
 type WaitlistEntry struct {
 	OrderID     string // of the order that will be made
 	Quantity    int    // units
@@ -11,7 +11,7 @@ type WaitlistEntry struct {
 	PayloadHash string // hash of what was asked for; empty when there was no key
 }
 
-// ParsePlace reads a waitlist entry. It has the form of a slot, with the ticket in the place of the sequence.
+// ParseWaitlistEntry reads a waitlist entry. It has the form of a slot, with the ticket in the place of the sequence.
 func ParseWaitlistEntry(value string) (WaitlistEntry, error) {
 	s, err := ParseSlot(value)
 	if err != nil {

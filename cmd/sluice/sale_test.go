@@ -19,7 +19,8 @@ func TestLifeOfASale(t *testing.T) {
 		t.Errorf("got %q, want no sales", out)
 	}
 	out := sluice(t, at, "sale", "create", "--id", "drop-1", "--title", "Turnschuh Größe 42", "--stock", "1000",
-		"--max-quantity", "2", "--opens", "now", "--closes", "+1h", "--payment-window", "15m", "--waitlist", "300").mustFine(t)
+		"--max-quantity", "2", "--opens", "now", "--closes", "+1h", "--payment-window", "15m",
+		"--waitlist", "300").mustFine(t)
 	if !strings.Contains(out, "drop-1 is created") || !strings.Contains(out, "1,000 in stock") ||
 		!strings.Contains(out, "0 waiting, of at most 300") {
 		t.Errorf("got %q, want the new sale", out)
@@ -32,7 +33,8 @@ func TestLifeOfASale(t *testing.T) {
 		PaymentWindowSeconds: 900, Version: 1, Waitlist: 300,
 	}
 	got := sale
-	got.Remaining, got.OpensAt, got.ClosesAt, got.LoadedAt, got.CreatedAt, got.UpdatedAt, got.Partitions = nil, "", "", nil, "", "", nil
+	got.Remaining, got.OpensAt, got.ClosesAt, got.LoadedAt = nil, "", "", nil
+	got.CreatedAt, got.UpdatedAt, got.Partitions = "", "", nil
 	if got.ID != want.ID || got.Title != want.Title || got.State != want.State || got.Phase != want.Phase ||
 		got.Total != want.Total ||
 		got.MaxQuantity != want.MaxQuantity || got.PaymentWindowSeconds != want.PaymentWindowSeconds ||

@@ -115,7 +115,8 @@ func (p *partitionView) text() string {
 		return p.Partition + ": not loaded"
 	}
 	return p.Partition + ": " + p.State + ", " + table.Number(p.Stock) + " of " + table.Number(p.Total) + " in stock, " +
-		table.Number(p.Accepted) + " accepted, " + table.Number(p.Released) + " given back, version " + table.Number(p.Version)
+		table.Number(p.Accepted) + " accepted, " + table.Number(p.Released) + " given back, version " +
+			table.Number(p.Version)
 }
 
 func waitlistText(v *saleView) string {

@@ -93,7 +93,8 @@ func (r Reader) Read(ctx context.Context) (*Stores, error) {
 	s := &Stores{}
 	var err error
 	if s.Orders, err = collect[Order](ctx, r.Postgres, `
-		select sale_id, id::text, number, user_id, quantity, status, reason, coalesce(payment_id, ''), sequence, accepted_at, persisted_at
+		select sale_id, id::text, number, user_id, quantity, status, reason, coalesce(payment_id, ''), sequence,
+			accepted_at, persisted_at
 		from orders`); err != nil {
 		return nil, err
 	}

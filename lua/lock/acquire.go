@@ -30,7 +30,7 @@ type Caller struct {
 // name identifies the caller in the scripts.
 func (c *Caller) name() string { return c.Owner + " " + c.Hold }
 
-// Waiting is the reply of a script that takes a lock, or joins its queue.
+// AcquireReply is the reply of a script that takes a lock, or joins its queue.
 type AcquireReply struct {
 	Fence int64         // of the lock that the caller holds now; 0: another caller holds it
 	Queue int64         // how many wait, the caller included; 0: it does not wait

@@ -15,7 +15,7 @@ var shareSource string
 
 var shareScript = redis.NewScript(shareSource)
 
-// TakeShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1 for
+// AcquireShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1 for
 // all but writers: the shares are held, but there is nothing to fence with. The owner of the caller does not count.
 func AcquireShare(
 	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share, ttl time.Duration,

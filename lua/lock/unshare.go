@@ -20,7 +20,7 @@ const (
 	unshareNotHeld = "not-held"
 )
 
-// GiveShareBack ends a share and, when who has a Channel, its place in the queue. held reports whether it was still
+// ReleaseShare ends a share and, when who has a Channel, its place in the queue. held reports whether it was still
 // held.
 func ReleaseShare(
 	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share,

@@ -18,6 +18,7 @@ type BusySaleRig struct {
 	orders map[string]admission.Receipt // by user
 }
 
+// BusySale makes a sale with orders in every state.
 func (r *Rig) BusySale(id string) *BusySaleRig {
 	r.Helper()
 	b := &BusySaleRig{
@@ -49,6 +50,7 @@ func (r *Rig) Applied(orderID string) {
 
 func (b *BusySaleRig) partition(user string) pipeline.Partition { return b.Sale.PartitionOf(user) }
 
+// SaleKey is the key of the sale's hash on its partition.
 func (b *BusySaleRig) SaleKey(user string) string { return b.Keys.Sale(b.partition(user), b.Sale.ID) }
 
 func (b *BusySaleRig) buyersKey(user string) string {

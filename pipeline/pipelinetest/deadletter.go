@@ -35,6 +35,7 @@ func (r *Rig) Work() {
 	r.WorkAll().Stop()
 }
 
+// Replay replays a dead letter as the operator "test".
 func (r *Rig) Replay(id int64, set ...string) (deadletter.Letter, error) {
 	r.Helper()
 	return r.Replayer(r.Redis, r.Store).Replay(r.Ctx(), id, "ann", Repairs(set...))

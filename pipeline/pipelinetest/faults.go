@@ -14,6 +14,7 @@ import (
 	"sluice/pipeline/sales"
 )
 
+// OpenStore opens a store at a URL until the test ends.
 func (r *Rig) OpenStore(url string) *db.Store {
 	r.Helper()
 	store, err := db.Open(r.Ctx(), url, db.Options{MaxConns: 2 * sales.CatalogueLookups})
@@ -49,12 +50,14 @@ func (l *LockedLog) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+// Count is how often a text stands in the log.
 func (l *LockedLog) Count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.buf.String(), text)
 }
 
+// Through puts a proxy before a server.
 func Through(t *testing.T, url string) *faultnet.Proxy {
 	t.Helper()
 	proxy, err := faultnet.Listen(url)
@@ -69,6 +72,7 @@ func Through(t *testing.T, url string) *faultnet.Proxy {
 	return proxy
 }
 
+// RedisURL is where the shared Redis is reached.
 func RedisURL(r *Rig) string {
 	if o := r.Redis.(*redis.Client).Options(); o.Network == "tcp" {
 		return "redis://" + o.Addr

@@ -16,6 +16,7 @@ func (r *Rig) RunHub(c notification.HubConfig) (*notification.Hub, func()) {
 	return hub, r.Background(hub.Run)
 }
 
+// Watch watches an order until the test ends.
 func (r *Rig) Watch(hub *notification.Hub, orderID string) *notification.Watch {
 	r.Helper()
 	w, err := hub.Watch(r.Sale.ID, orderID, 0)

@@ -32,6 +32,7 @@ func (r *Rig) End(orderID string) {
 		select sale_id, id, sequence, user_id, quantity, partition, 'expired' from closed`, orderID)
 }
 
+// ReleaseKeys are the keys of the scripts that give units back.
 func (r *Rig) ReleaseKeys(p pipeline.Partition, saleID string) lua.SaleKeys {
 	return lua.SaleKeys{
 		Sale: r.Keys.Sale(p, saleID), Buyers: r.Keys.Buyers(p, saleID), Trusted: r.Keys.Trusted(p), Orders: r.Keys.Orders(p),
@@ -51,10 +52,12 @@ func (r *Rig) Release(user, orderID string) {
 	}
 }
 
+// Payments is the payment service over the rig's store.
 func (r *Rig) Payments() *payments.Service {
 	return r.PaymentsWith(r.Store)
 }
 
+// PaymentFor is a payment for an accepted order.
 func PaymentFor(receipt *admission.Receipt, n int) payments.Payment {
 	return payments.Payment{
 		WebhookID: fmt.Sprintf("msg_%s_%d", receipt.OrderID, n), PaymentID: "pay_" + receipt.OrderID, SaleID: receipt.SaleID,
@@ -62,14 +65,17 @@ func PaymentFor(receipt *admission.Receipt, n int) payments.Payment {
 	}
 }
 
+// Notifier publishes the rig's changes.
 func (r *Rig) Notifier() *notification.Notifier {
 	return notification.NewNotifier(r.Redis, r.Keys, r.Logger)
 }
 
+// HandOvers publishes what scripts handed over.
 func (r *Rig) HandOvers() *notification.HandOverNotifier {
 	return notification.NewHandOverNotifier(r.Notifier(), r.Metrics.Notification, r.Logger)
 }
 
+// HandOver hands free units over to waitlists.
 func (r *Rig) HandOver() *waitlist.HandOver {
 	return waitlist.NewHandOver(r.Redis, r.Keys, r.HandOvers())
 }
@@ -82,6 +88,7 @@ func (r *Rig) PaymentsWith(store payments.Store) *payments.Service {
 	})
 }
 
+// Waitlist is the waitlist service over the rig's stores.
 func (r *Rig) Waitlist() *waitlist.Service {
 	return waitlist.NewService(
 		r.Redis, r.Keys, r.Store, lifecycle.NewLookup(r.Redis, r.Keys, r.Store), r.HandOvers(), r.Metrics.Waitlist,

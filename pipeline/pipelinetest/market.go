@@ -20,6 +20,7 @@ type market struct {
 	Released atomic.Int64
 }
 
+// OpenMarket lets buyers come to a sale while the test looks.
 func (r *Rig) OpenMarket(seed uint64, expiring bool) *market {
 	m := &market{Rig: r}
 	ctx, stop := context.WithCancel(context.Background())

@@ -29,6 +29,7 @@ func (r *Rig) Verifies() {
 	r.Background(recovery.NewVerifier(config).Run)
 }
 
+// VerifierConfig is that of a verifier over the rig's stores.
 func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 	return recovery.VerifierConfig{
 		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions,
@@ -42,6 +43,7 @@ func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
 		Recent(r.Admission.RecentAccepts)
 }
 
+// Burier writes dead letters into the rig's store.
 func (r *Rig) Burier() *deadletter.Burier {
 	return deadletter.NewBurier(r.Store, r.Metrics.DeadLetter, r.Logger)
 }
@@ -56,6 +58,7 @@ func (r *Rig) Trusted() bool {
 	return true
 }
 
+// Ensure verifies every partition.
 func (r *Rig) Ensure() {
 	r.Helper()
 	if err := recovery.EnsureVerified(r.Ctx(), r.Redis, r.Keys, r.Store, r.Options.Partitions, r.Logger); err != nil {

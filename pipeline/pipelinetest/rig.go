@@ -64,6 +64,7 @@ type Rig struct {
 	Bound     context.Context
 }
 
+// New returns a rig whose stores are closed when the test ends.
 func New(t *testing.T, o Options) *Rig {
 	t.Helper()
 	if o.Partitions == 0 {
@@ -93,6 +94,7 @@ func New(t *testing.T, o Options) *Rig {
 	return r
 }
 
+// Connect opens the rig's stores.
 func (r *Rig) Connect() {
 	r.Helper()
 	if r.Options.RedisURL == "" {
@@ -277,6 +279,7 @@ func (r *Rig) SaleHash(p pipeline.Partition, saleID string) map[string]string {
 	return r.Hash(r.Keys.Sale(p, saleID))
 }
 
+// Hash reads a hash.
 func (r *Rig) Hash(key string) map[string]string {
 	r.Helper()
 	fields, err := r.Redis.HGetAll(r.Ctx(), key).Result()

@@ -27,6 +27,7 @@ func (r *Rig) Letters() map[string]int {
 	return counts
 }
 
+// Releaser gives units back over the rig's stores.
 func (r *Rig) Releaser() *lifecycle.Releaser {
 	return lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger)
 }

@@ -66,7 +66,8 @@ func (s *session) moneyProgress() string {
 	}
 	return fmt.Sprintf("%s %s of %s units are paid · %s orders wait for payment · %s cancelled, %s expired · %s went to people who waited",
 		bar(e.Paid,
-			s.opts.Stock), number(e.Paid), number(s.opts.Stock), number(e.Awaiting), number(e.Cancelled), number(e.Expired), number(e.HandedOver))
+			s.opts.Stock), number(e.Paid), number(s.opts.Stock), number(e.Awaiting), number(e.Cancelled),
+		number(e.Expired), number(e.HandedOver))
 }
 
 // timeLeft says how long nothing can expire yet.

@@ -37,7 +37,8 @@ func (s *session) rushProgress(ctx context.Context) string {
 	refused := t.Outcomes[buyers.SoldOut] + t.Outcomes[buyers.NotOpen] + t.Outcomes[buyers.Closed]
 	return fmt.Sprintf("%s %s of %s requests · %s accepted · %s repeats of those · %s refused · %s in the stream",
 		bar(t.Requests,
-			all), number(t.Requests), number(all), number(t.Orders), number(t.Replays+t.Outcomes[buyers.AlreadyOrdered]), number(refused), queued)
+			all), number(t.Requests), number(all), number(t.Orders),
+		number(t.Replays+t.Outcomes[buyers.AlreadyOrdered]), number(refused), queued)
 }
 
 func (s *session) backlog(ctx context.Context) string {
