@@ -89,8 +89,9 @@ func (c *crowd) buy(api int, random *rand.Rand) (requests, answered int) {
 		order(api+1, r)
 	}
 	if random.Float64() < anewShare {
-		r.Key = buyers.NoKey
-		order(api+1, r)
+		anew := r // r itself may still be on its way a second time
+		anew.Key = buyers.NoKey
+		order(api+1, anew)
 	}
 	return requests, api
 }

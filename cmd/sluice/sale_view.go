@@ -116,7 +116,7 @@ func (p *partitionView) text() string {
 	}
 	return p.Partition + ": " + p.State + ", " + table.Number(p.Stock) + " of " + table.Number(p.Total) + " in stock, " +
 		table.Number(p.Accepted) + " accepted, " + table.Number(p.Released) + " given back, version " +
-			table.Number(p.Version)
+		table.Number(p.Version)
 }
 
 func waitlistText(v *saleView) string {
