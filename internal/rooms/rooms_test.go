@@ -120,3 +120,15 @@ func TestHarnessIsThere(t *testing.T) {
 		}
 	}
 }
+
+// TestThisHouse: nothing in the repository exceeds a limit.
+func TestThisHouse(t *testing.T) {
+	t.Parallel()
+	h, err := measure(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, breach := range h.breaches(limits) {
+		t.Error(breach)
+	}
+}
