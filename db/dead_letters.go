@@ -43,8 +43,8 @@ func (s *Store) Letters(ctx context.Context, filter deadletter.Filter) ([]deadle
 		filter.After, letterText(filter.SaleID), letterText(filter.Reason), filter.Limit)
 }
 
-// CountUnresolvedLetters counts the dead letters that no operator has resolved. It relies on dead_letters_unresolved_idx, which
-// is as small as their number.
+// CountUnresolvedLetters counts the dead letters that no operator has resolved. It relies on
+// dead_letters_unresolved_idx, which is as small as their number.
 func (s *Store) CountUnresolvedLetters(ctx context.Context) (int64, error) {
 	const query = `select count(*) from dead_letters where resolved_at is null`
 	return queryValue[int64](ctx, s, "unresolved dead letters", query)

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// RunExclusively runs do, unless another call runs under the same name: then it returns false at once. Postgres frees the
-// name when this process or its connection dies. The lease lasts as long as the connection, and no longer: what do
+// RunExclusively runs do, unless another call runs under the same name: then it returns false at once. Postgres frees
+// the name when this process or its connection dies. The lease lasts as long as the connection, and no longer: what do
 // writes must be safe against a process that took over.
 //
 // The advisory lock belongs to a transaction, not to the session, so that it works behind a pooler.

@@ -76,8 +76,8 @@ update endpoints set cursor = greatest(cursor, $3),
 where id = $1 and lease = $2::text::uuid
 returning disabled_at is null`
 
-// AdvanceEndpoint records what was delivered, and prolongs the claim or ends it. It returns false when the claim is lost, and
-// when the endpoint was disabled or removed.
+// AdvanceEndpoint records what was delivered, and prolongs the claim or ends it. It returns false when the claim is
+// lost, and when the endpoint was disabled or removed.
 func (s *Store) AdvanceEndpoint(ctx context.Context, c *webhook.Claim, p webhook.Progress) (bool, error) {
 	kept, err := queryAll(ctx, s, "record deliveries", pgx.RowTo[bool], advanceQuery,
 		c.ID, c.Lease, p.Cursor, p.Delivered, p.Lease)
@@ -109,8 +109,8 @@ from judged j
 where e.id = j.id
 returning j.reason`
 
-// FailEndpoint records what was delivered and then a failure, and ends the claim. It returns why the endpoint is disabled now,
-// if this call disabled it. Nothing happens when the claim is lost.
+// FailEndpoint records what was delivered and then a failure, and ends the claim. It returns why the endpoint is
+// disabled now, if this call disabled it. Nothing happens when the claim is lost.
 func (s *Store) FailEndpoint(
 	ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure,
 ) (string, error) {

@@ -42,8 +42,8 @@ func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pi
 		order by sequence`, saleID, id)
 }
 
-// MarkReleasesApplied marks releases as applied to Redis, and counts those by which Redis gave something back. One that is
-// marked keeps its first mark and is not counted again.
+// MarkReleasesApplied marks releases as applied to Redis, and counts those by which Redis gave something back. One that
+// is marked keeps its first mark and is not counted again.
 func (s *Store) MarkReleasesApplied(ctx context.Context, releases []pipeline.Release) error {
 	sales, orders := make([]string, len(releases)), make([]string, len(releases))
 	sequences, given := make([]int64, len(releases)), make([]bool, len(releases))

@@ -37,9 +37,9 @@ where id = $1
 returning ` + paymentColumns
 )
 
-// DecideWaitingPayment decides a payment that waits, by its order, or by absent where that still has no row; if absent has no
-// Outcome, it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left alone:
-// the record is empty then. Errors: KindUnavailable.
+// DecideWaitingPayment decides a payment that waits, by its order, or by absent where that still has no row; if absent
+// has no Outcome, it goes on waiting. A payment that does not wait any more, or that another call is deciding, is left
+// alone: the record is empty then. Errors: KindUnavailable.
 func (s *Store) DecideWaitingPayment(
 	ctx context.Context, id int64, sale *pipeline.Sale, absent payments.Decision,
 ) (payments.Record, error) {

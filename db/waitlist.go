@@ -108,8 +108,9 @@ and not exists (
 )
 order by ticket`
 
-// EachWaitlistEntry calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the rows
-// arrive. The order of some may be on its way to Postgres. An error of the callback ends it and is returned as it is.
+// EachWaitlistEntry calls each for every entry of a sale's waitlist on a partition, in the order of tickets and as the
+// rows arrive. The order of some may be on its way to Postgres. An error of the callback ends it and is returned as it
+// is.
 func (s *Store) EachWaitlistEntry(
 	ctx context.Context, saleID string, p pipeline.Partition, each func(pipeline.WaitlistEntry) error,
 ) error {

@@ -18,10 +18,10 @@ var releaseScript = redis.NewScript(handOverSource + releaseSource)
 // milliseconds.
 const MaxReleaseBatch = 1000
 
-// ErrNotLoaded: Redis does not have the sale, so nothing was changed.
+// ErrNotLoaded says that Redis does not have the sale, so nothing was changed.
 var ErrNotLoaded = errors.New("the sale is not loaded")
 
-// ErrUntrusted: the state of the server process is not verified, so nothing was changed.
+// ErrUntrusted says that the state of the server process is not verified, so nothing was changed.
 var ErrUntrusted = errors.New("the state of Redis is not verified")
 
 // ReleaseItem names an order and its buyer: one that has ended, whose units go back, or one that is no longer wanted.

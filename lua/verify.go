@@ -35,8 +35,8 @@ const (
 	Foreign   Trust = "foreign"   // the partition belongs to another installation; nothing changed
 )
 
-// ReadTrust returns how far a partition is verified, and which server has it: "<run_id>:<replid>" of the process and of the
-// history of its data. It changes nothing.
+// ReadTrust returns how far a partition is verified, and which server has it: "<run_id>:<replid>" of the process and of
+// the history of its data. It changes nothing.
 func ReadTrust(ctx context.Context, rdb redis.Scripter, keys VerifyKeys) (trust Trust, server string, err error) {
 	return verify(ctx, rdb, keys, "look", none)
 }

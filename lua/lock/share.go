@@ -15,8 +15,8 @@ var shareSource string
 
 var shareScript = redis.NewScript(shareSource)
 
-// AcquireShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1 for
-// all but writers: the shares are held, but there is nothing to fence with. The owner of the caller does not count.
+// AcquireShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1
+// for all but writers: the shares are held, but there is nothing to fence with. The owner of the caller does not count.
 func AcquireShare(
 	ctx context.Context, rdb redis.Scripter, keys ShareKeys, who Caller, share Share, ttl time.Duration,
 ) (got AcquireReply, err error) {

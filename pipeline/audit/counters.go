@@ -36,6 +36,9 @@ func (a *Auditor) Counters(ctx context.Context, sale *pipeline.Sale) (PartitionC
 	counters := make(PartitionCounters, len(sale.Partitions))
 	for _, p := range sale.Partitions {
 		c, err := redisstore.ReadSale(ctx, a.rdb, a.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: p})
+		if pipeline.KindOf(err) == pipeline.KindNotLoaded {
+			return nil, pipeline.Errorf(pipeline.KindNotLoaded, "Redis does not hold sale %s on partition %s", sale.ID, p)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -11,8 +11,8 @@ import (
 	"sluice/pipeline/admission"
 )
 
-// market moves a sale all the time: buyers order, events are persisted, and if wanted orders expire and are given back.
-type market struct {
+// Market moves a sale all the time: buyers order, events are persisted, and if wanted orders expire and are given back.
+type Market struct {
 	*Rig
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -21,8 +21,8 @@ type market struct {
 }
 
 // OpenMarket lets buyers come to a sale while the test looks.
-func (r *Rig) OpenMarket(seed uint64, expiring bool) *market {
-	m := &market{Rig: r}
+func (r *Rig) OpenMarket(seed uint64, expiring bool) *Market {
+	m := &Market{Rig: r}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	persisted := make(chan pipeline.Event, 1<<16)
@@ -38,13 +38,13 @@ func (r *Rig) OpenMarket(seed uint64, expiring bool) *market {
 }
 
 // Close lets everybody finish. What is in the stream then is left there.
-func (m *market) Close() {
+func (m *Market) Close() {
 	m.stop()
 	m.running.Wait()
 }
 
 // buy orders in bursts, for a small crowd that orders again once its orders are given back.
-func (m *market) buy(ctx context.Context, name string, rnd *rand.Rand) {
+func (m *Market) buy(ctx context.Context, name string, rnd *rand.Rand) {
 	for n := 0; ctx.Err() == nil; n++ {
 		user := fmt.Sprintf("%s-%d", name, n)
 		if rnd.IntN(2) == 0 {
@@ -61,7 +61,7 @@ func (m *market) buy(ctx context.Context, name string, rnd *rand.Rand) {
 	}
 }
 
-func (m *market) persistAll(ctx context.Context, persisted chan<- pipeline.Event) {
+func (m *Market) persistAll(ctx context.Context, persisted chan<- pipeline.Event) {
 	for ctx.Err() == nil {
 		events := m.Events(m.Sale)
 		m.Persist(events[:min(len(events), pipeline.MaxPersistBatch)]...)
@@ -74,7 +74,7 @@ func (m *market) persistAll(ctx context.Context, persisted chan<- pipeline.Event
 	}
 }
 
-func (m *market) expire(ctx context.Context, persisted <-chan pipeline.Event) {
+func (m *Market) expire(ctx context.Context, persisted <-chan pipeline.Event) {
 	for {
 		select {
 		case <-ctx.Done():
