@@ -68,7 +68,8 @@ func (d *lockBench) contend(ctx context.Context, held time.Duration) (Result, er
 	for i, rounds := range seen {
 		r.Notes = append(r.Notes,
 			fmt.Sprintf("%s: hand-over p50 %.1f round trips, %.1f from the call of unlock (PING beside it %.0f µs); wait p99/p50 %.2f",
-				d.lockers[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip, spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
+				d.lockers[i].name, spreadOf(rounds.freed).Median/trip, spreadOf(rounds.called).Median/trip,
+				spreadOf(rounds.ping).Median, spreadOf(rounds.waits).Median))
 	}
 	for i := 1; i <= 2; i++ {
 		r.reach(d.lockers[i].name+", hand-over p50 in round trips", spreadOf(seen[i].freed).Median/trip, handOverTrips,
