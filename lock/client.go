@@ -118,14 +118,6 @@ func (c *Client) caller(owner Owner, hold string) scripts.Caller {
 // newToken returns a name for one holder. It is compared whole, and random, so that no two calls share one.
 func newToken() string { return uuid.NewString() }
 
-// validUntil is when the holder of a lease must stop. It counts from before the request was sent, which is before the
-// server began to count, by this machine's monotonic clock, which no time change moves. The margin covers clocks that
-// run at different speeds and the server's rounding to milliseconds.
-func validUntil(sent time.Time, lease time.Duration) time.Time {
-	lease = lease.Truncate(time.Millisecond)
-	return sent.Add(lease - lease/100 - 2*time.Millisecond)
-}
-
 // detached returns a context for what must be sent although the caller's context may have ended. It has no timer: the
 // Redis client reads the deadline from it and sets it on the connection.
 func detached(ctx context.Context) context.Context {

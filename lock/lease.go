@@ -273,3 +273,11 @@ func (w workContext) Err() error {
 	w.check()
 	return w.Context.Err()
 }
+
+// validUntil is when the holder of a lease must stop. It counts from before the request was sent, which is before the
+// server began to count, by this machine's monotonic clock, which no time change moves. The margin covers clocks that
+// run at different speeds and the server's rounding to milliseconds.
+func validUntil(sent time.Time, lease time.Duration) time.Time {
+	lease = lease.Truncate(time.Millisecond)
+	return sent.Add(lease - lease/100 - 2*time.Millisecond)
+}

@@ -297,6 +297,7 @@ func TestTryLockManyFreesWhatALostReplyTook(t *testing.T) {
 // A Redis client that retries: the first run takes the locks and its reply is lost, the second one is refused. The
 // refusal does not show that nothing was taken.
 func TestARefusalOfARepeatedCallLeavesNothing(t *testing.T) {
+	t.Parallel()
 	n := network(t, 3)
 	l := lock.New(n.behind, lock.WithTTL(time.Hour))
 	check(t, errOf(l.TryLockMany(n.ctx, []string{"warm"}))) // loads the script
