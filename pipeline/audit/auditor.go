@@ -121,7 +121,7 @@ func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale) (Inspection, er
 		return Inspection{}, err
 	}
 	seen := books.close(sale.ID, after, ledger)
-	seen.Report.findWaiting(waitlists, slots)
+	seen.Report.checkWaitlists(waitlists, slots)
 	return seen, nil
 }
 

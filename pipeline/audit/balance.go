@@ -5,7 +5,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/retry"
@@ -152,13 +151,13 @@ func (b *Balancer) releasing(
 		users[o.Partition], orders[o.Partition] = append(users[o.Partition], o.UserID), append(orders[o.Partition], o)
 	}
 	for p, of := range users {
-		slots, err := b.rdb.HMGet(ctx, b.keys.Buyers(p, sale.ID), of...).Result()
+		at := pipeline.SalePartition{SaleID: sale.ID, Partition: p}
+		slots, err := redisstore.ReadSlots(ctx, b.rdb, b.keys, at, of)
 		if err != nil {
-			return 0, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not return the buyers' slots")
+			return 0, err
 		}
 		for i, o := range orders[p] {
-			text, _ := slots[i].(string)
-			if slot, err := lua.ParseSlot(text); err == nil && slot.OrderID == o.OrderID {
+			if slots[i].OrderID == o.OrderID {
 				units += int64(o.Quantity)
 			}
 		}

@@ -112,5 +112,5 @@ func (b *books) close(saleID string, after PartitionCounters, ledger pipeline.Le
 		Rejected: ledger.ByStatus[pipeline.StatusRejected], Letters: ledger.Letters,
 		AcceptsLost: ledger.Lost, Rebuilds: ledger.Rebuilds,
 	}
-	return Inspection{Report: r, Strays: strays, Repairable: r.find(redis, ledger)}
+	return Inspection{Report: r, Strays: strays, Repairable: r.check(redis, ledger)}
 }

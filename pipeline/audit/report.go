@@ -2,9 +2,6 @@ package audit
 
 import (
 	"fmt"
-
-	"sluice/pipeline"
-	"sluice/pipeline/redisstore"
 )
 
 // Report is the result of an audit of one sale: numbers of units, unless a field says otherwise. Drift must be zero and
@@ -38,28 +35,6 @@ type Report struct {
 
 // Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.
 func (r *Report) Clean() bool { return len(r.Findings) == 0 }
-
-// find adds what is wrong to the findings, and reports whether any of it is wrong in Redis, where it can be repaired. A
-// disturbed look finds only what one store alone proves.
-func (r *Report) find(redis redisstore.SaleCounters, ledger pipeline.Ledger) (repairable bool) {
-	found := func(inRedis, broken bool, format string, args ...any) {
-		if broken {
-			r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
-			repairable = repairable || inRedis
-		}
-	}
-	found(true, r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
-	found(true, r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
-	found(true, redis.Stock < 0, "the stock in Redis is %d", redis.Stock)
-	found(false, ledger.LiveUnits > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits, r.Total)
-	found(false, ledger.Sold != ledger.LiveUnits, "Postgres counts %d units sold, its live orders hold %d",
-		ledger.Sold, ledger.LiveUnits)
-	found(true, r.Exact && redis.Total != ledger.Total, "the total is %d in Redis and %d in Postgres",
-		redis.Total, ledger.Total)
-	found(true, r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)
-	found(true, r.Exact && r.LostBuyers != 0, "%d orders have no buyer marked in Redis", r.LostBuyers)
-	return repairable
-}
 
 // Notes say what was repaired or rejected during the sale. None of it is wrong now, but no repair may be silent.
 func (r *Report) Notes() []string {

@@ -2,11 +2,12 @@ package audit
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strconv"
 
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
+	"sluice/pipeline/retry"
 )
 
 // auditedWaitlist is what Redis has of a sale's waitlist on one partition.
@@ -24,9 +25,12 @@ func (a *Auditor) waitlists(ctx context.Context, sale *pipeline.Sale) ([]audited
 		pipe := a.rdb.TxPipeline()
 		counted := pipe.HGet(ctx, a.keys.Sale(p, sale.ID), "waiting")
 		listed, entries := pipe.ZCard(ctx, a.keys.Waitlist(p, sale.ID)), pipe.HLen(ctx, a.keys.Waiting(p, sale.ID))
-		_, _ = pipe.Exec(ctx) // a sale of an earlier version has no such count
+		if _, err := retry.Exec(ctx, pipe); err != nil { // a sale of an earlier version has no such count
+			return nil, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not return a waitlist")
+		}
 		if listed.Err() != nil || entries.Err() != nil {
-			return nil, pipeline.Wrap(pipeline.KindUnavailable, listed.Err(), "Redis did not return a waitlist")
+			return nil, pipeline.Wrap(pipeline.KindUnavailable, errors.Join(listed.Err(), entries.Err()),
+				"Redis did not return a waitlist")
 		}
 		w.counted, _ = strconv.ParseInt(counted.Val(), 10, 64)
 		w.listed, w.entries = listed.Val(), entries.Val()
@@ -38,24 +42,4 @@ func (a *Auditor) waitlists(ctx context.Context, sale *pipeline.Sale) ([]audited
 		all = append(all, w)
 	}
 	return all, nil
-}
-
-// findWaiting adds what is wrong with the waitlists to the findings. The slots were read before: a buyer who is found
-// in both may have lost the slot in between, but only if something was released, and then the look is not exact.
-func (r *Report) findWaiting(waitlists []auditedWaitlist, slots map[string]placedSlot) {
-	for _, w := range waitlists {
-		r.Waiting += w.listed
-		for user := range w.users {
-			if _, holds := slots[user]; holds {
-				r.BothWays++
-			}
-		}
-		if w.counted != w.listed || w.entries != w.listed {
-			r.Findings = append(r.Findings, fmt.Sprintf("%d people wait, the sale counts %d and Redis holds %d entries",
-				w.listed, w.counted, w.entries))
-		}
-	}
-	if r.Exact && r.BothWays > 0 {
-		r.Findings = append(r.Findings, fmt.Sprintf("%d buyers wait and hold an order", r.BothWays))
-	}
 }

@@ -18,7 +18,11 @@ import (
 // streams together, would read none of them if one had no group: so nothing is accepted before all of them are there.
 // Errors: KindUnavailable.
 func CreateGroups(ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int) error {
-	return firstRefusal(createGroups(ctx, rdb, keys, partitions, ""))
+	created, err := createGroups(ctx, rdb, keys, partitions, "")
+	if err != nil {
+		return groupsNotMade(err)
+	}
+	return firstRefusal(created)
 }
 
 // JoinGroups is CreateGroups for a consumer, which it also adds to every group. That a full Redis refuses is no error:
@@ -26,14 +30,17 @@ func CreateGroups(ctx context.Context, rdb redis.UniversalClient, keys pipeline.
 func JoinGroups(
 	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int, consumer string,
 ) error {
-	created := createGroups(ctx, rdb, keys, partitions, consumer)
+	created, err := createGroups(ctx, rdb, keys, partitions, consumer)
+	if err != nil {
+		return groupsNotMade(err)
+	}
 	return firstRefusal(slices.DeleteFunc(created, func(cmd redis.Cmder) bool { return redis.IsOOMError(cmd.Err()) }))
 }
 
 // createGroups returns its commands, each with its own result. An empty consumer is not added.
 func createGroups(
 	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, partitions int, consumer string,
-) []redis.Cmder {
+) ([]redis.Cmder, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	pipe := rdb.Pipeline()
@@ -43,16 +50,19 @@ func createGroups(
 			pipe.XGroupCreateConsumer(ctx, keys.Orders(p), pipeline.Group, consumer)
 		}
 	}
-	created, _ := pipe.Exec(ctx) // its error is the first command's, which may be one that is allowed
-	return created
+	return retry.Exec(ctx, pipe)
 }
 
 // firstRefusal is the first error of the commands. That a group is there already is none.
 func firstRefusal(created []redis.Cmder) error {
 	for _, cmd := range created {
 		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
-			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not make the consumer groups of the order streams")
+			return groupsNotMade(err)
 		}
 	}
 	return nil
+}
+
+func groupsNotMade(err error) error {
+	return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not make the consumer groups of the order streams")
 }

@@ -123,8 +123,9 @@ func Examine(ctx context.Context, rdb interface{ Pipeline() redis.Pipeliner }) (
 	replication := pipe.Info(ctx, "replication")
 	fsync, rests := pipe.ConfigGet(ctx, "appendfsync"), pipe.ConfigGet(ctx, "no-appendfsync-on-rewrite")
 	waitAOF := pipe.Do(ctx, "COMMAND", "INFO", "WAITAOF") // a list of one: nil where there is no such command
-	// its error is the first command's, which may be one that is allowed
-	_, _ = pipe.Exec(ctx)
+	if _, err := retry.Exec(ctx, pipe); err != nil {
+		return Features{}, err
+	}
 	if err := errors.Join(server.Err(), memory.Err(), persistence.Err(), replication.Err()); err != nil {
 		return Features{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,6 +72,33 @@ func ReadSlot(
 		return lua.Slot{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis holds a slot that can't be read")
 	}
 	return slot, nil
+}
+
+// ReadSlots returns the slots of some buyers of a sale on one partition; the zero Slot where there is none, or none
+// that can be read. Errors: KindUnavailable.
+func ReadSlots(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, userIDs []string,
+) ([]lua.Slot, error) {
+	values, err := rdb.HMGet(ctx, keys.Buyers(at.Partition, at.SaleID), userIDs...).Result()
+	if err != nil {
+		return nil, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the buyers' slots")
+	}
+	slots := make([]lua.Slot, len(values))
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			slots[i], _ = lua.ParseSlot(text)
+		}
+	}
+	return slots, nil
+}
+
+// EventOfSlot is the accept that a buyer's slot describes; its entry is named for the slot.
+func EventOfSlot(at pipeline.SalePartition, userID string, slot lua.Slot) pipeline.Event {
+	return pipeline.Event{
+		Partition: at.Partition, EntryID: "slot:" + slot.OrderID, SaleID: at.SaleID, Sequence: slot.Sequence,
+		OrderID: slot.OrderID, Number: slot.Number, UserID: userID, Quantity: slot.Quantity,
+		AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(),
+	}
 }
 
 // PageSize is how many slots or events one read returns, so that a big sale blocks Redis for no more than a

@@ -26,6 +26,14 @@ var transientPrefixes = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOSCRIPT", "NOREPLICAS",
 }
 
+// IsRefused reports whether Redis refused the user of a connection, or what the user wanted: the password or the rights
+// were changed. They may be changed back, and a new connection then works.
+func IsRefused(err error) bool {
+	return slices.ContainsFunc([]string{"NOAUTH", "WRONGPASS", "NOPERM"}, func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix)
+	})
+}
+
 // Unavailable turns an error of Redis that is not transient into the KindUnavailable error that a buyer gets. An error
 // of the pipeline is returned unchanged.
 func Unavailable(err error) error {

@@ -109,3 +109,21 @@ func partitionsOf(entries []entry) []pipeline.Partition {
 	}
 	return partitions
 }
+
+// mayFetch reports whether the worker may fetch. Once it was given events of another installation it fetches no more
+// until Redis belongs to its own installation again.
+func (w *Worker) mayFetch(ctx context.Context, partitions []pipeline.Partition) bool {
+	if !w.foreign.Load() {
+		return true
+	}
+	if err := w.checkOwners(ctx, partitions); err != nil {
+		return false
+	}
+	w.foreign.Store(false)
+	w.log.Info("Redis belongs to this installation again")
+	return true
+}
+
+// current is the newest generation that this worker knows. It may be over by now; Postgres then refuses to persist
+// (pipeline.ErrStaleGeneration).
+func (w *Worker) current() pipeline.Generation { return pipeline.Generation(w.generation.Load()) }

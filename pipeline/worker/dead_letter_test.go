@@ -2,10 +2,12 @@ package worker_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/internal/testkit"
 	"sluice/pipeline"
 	"sluice/pipeline/pipelinetest"
 )
@@ -33,18 +35,38 @@ func TestPoisonIsBuriedAlone(t *testing.T) {
 	add(r, "v", "9", "s", r.Sale.ID)
 	r.AdmitMany("later", 40)
 	r.WorkAll()
-	want := map[string]int{"undecodable": 2, "unknown-sale": 1, "refused": 1}
+	want := map[string]int{"undecodable": 2, "unknown-sale": 1, "over-limit": 1}
 	if got := r.Letters(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got letters %v, want %v", got, want)
 	}
 	r.Balanced(r.Sale, 80)
 	order, err := r.Store.Order(r.Ctx(), r.Sale.ID, "0198c0de-0000-7000-8000-000000000002")
-	if err != nil || order.Status != pipeline.StatusRejected || order.Reason != "refused" {
-		t.Errorf("the refused order: got %+v, %v; want it rejected as refused", order, err)
+	if err != nil || order.Status != pipeline.StatusRejected || order.Reason != "over-limit" {
+		t.Errorf("the refused order: got %+v, %v; want it rejected as over-limit", order, err)
 	}
 	if got := r.Count("sluice_dead_letters_total"); got != 4 {
 		t.Errorf("%v letters were counted, want 4", got)
 	}
+}
+
+// TestAForgedSequence: an entry with a sequence that no sale can have issued is buried, and the sale goes on, whatever
+// Redis loses afterwards.
+func TestAForgedSequence(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL()})
+	for i, k := range []int64{1 << 53, 1<<40 + 1, 1 << 40} {
+		add(r, "v", "1", "s", r.Sale.ID, "k", strconv.FormatInt(k, 10),
+			"o", fmt.Sprintf("0198c0de-0000-7000-8000-00000000000%d", i), "n", strconv.Itoa(70+i),
+			"u", fmt.Sprintf("ghost-%d", i), "q", "1", "t", "1700000000000")
+	}
+	r.WorkAll()
+	if got := r.Letters()["undecodable"]; got != 2 {
+		t.Errorf("got %d letters, want 2", got)
+	}
+	r.Flush()
+	r.Ensure()
+	r.AdmitMany("buyer", 10)
 }
 
 // TestOversellIsRefusedByPostgres (I1, I2): even if Redis sells more than there is, Postgres does not; a rejected order

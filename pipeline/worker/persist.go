@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"time"
 
 	"sluice/pipeline"
 	"sluice/pipeline/deadletter"
@@ -35,35 +34,4 @@ func (w *Worker) persist(ctx context.Context, generation pipeline.Generation, lo
 	}
 	second, err := w.persist(ctx, generation, locked[half:])
 	return first.and(second), err
-}
-
-// outcome is that of a batch: the events whose orders are in Postgres, and those that can never become orders that
-// stand.
-type outcome struct {
-	done    []lockedEvent
-	refused []refusedEvent
-}
-
-func (o outcome) and(p outcome) outcome {
-	return outcome{append(o.done, p.done...), append(o.refused, p.refused...)}
-}
-
-// classify separates the events whose orders stand from those that conflict with what is in Postgres.
-func (w *Worker) classify(locked []lockedEvent, outcomes []pipeline.PersistOutcome) outcome {
-	w.metrics.persistBatch.Observe(float64(len(locked)))
-	now := time.Now()
-	o := outcome{done: make([]lockedEvent, 0, len(locked))}
-	for i, l := range locked {
-		w.metrics.persisted.WithLabelValues(string(outcomes[i])).Inc()
-		switch outcomes[i] {
-		case pipeline.PersistInserted:
-			w.metrics.persistDelay.Observe(now.Sub(l.AcceptedAt).Seconds())
-			o.done = append(o.done, l)
-		case pipeline.PersistRedelivered:
-			o.done = append(o.done, l)
-		default:
-			o.refused = append(o.refused, refusedEvent{lockedEvent: l, reason: string(outcomes[i])})
-		}
-	}
-	return o
 }

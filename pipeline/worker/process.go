@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"sluice/pipeline"
-	"sluice/pipeline/deadletter"
 	"sluice/pipeline/installation"
-	"sluice/pipeline/notification"
 	"sluice/pipeline/retry"
 )
 
@@ -66,21 +64,6 @@ func without[T interface{ key() entryKey }](all []T, finished []lockedEvent) []T
 	return rest
 }
 
-// decode separates the entries that can be read from those that can't.
-func decode(entries []entry) (events []pipeline.Event, unreadable []refusedEvent) {
-	events = make([]pipeline.Event, 0, len(entries))
-	for _, e := range entries {
-		event, err := pipeline.DecodeEvent(e.partition, e.id, e.fields)
-		if err != nil {
-			bare := lockedEvent{Event: pipeline.Event{Partition: e.partition, EntryID: e.id}}
-			unreadable = append(unreadable, refusedEvent{lockedEvent: bare, reason: deadletter.Undecodable, cause: err})
-			continue
-		}
-		events = append(events, event)
-	}
-	return events, unreadable
-}
-
 // processOnce locks, persists and settles entries once, within the batch deadline, and buries those that can't be
 // persisted once the others are safe. It returns what is finished for good. A shutdown does not cut it off: what has
 // begun is finished.
@@ -95,7 +78,13 @@ func (w *Worker) processOnce(
 		return nil, err
 	}
 	events, unreadable := decode(entries)
-	locked, result, err := w.lockAndPersist(ctx, generation, events)
+	deadline, cancel := context.WithTimeout(ctx, w.opts.BatchDeadline) // beyond it the locks are about to expire
+	defer cancel()
+	var result outcome
+	locked, err := w.lockOrders(deadline, events)
+	if err == nil {
+		result, err = w.persist(deadline, generation, locked)
+	}
 	w.finish(ctx, result.done)
 	buried, buryErr := w.buryAll(ctx, entries, append(unreadable, result.refused...))
 	finished := append(result.done, buried...)
@@ -107,35 +96,41 @@ func (w *Worker) processOnce(
 	return finished, nil
 }
 
-// finish settles the events whose orders are in Postgres and publishes the changes, both at once: neither waits for the
-// other.
-func (w *Worker) finish(ctx context.Context, done []lockedEvent) {
-	var publishing sync.WaitGroup
-	publishing.Go(func() { w.notifier.Publish(ctx, changedBy(done)) })
-	w.settle(ctx, done)
-	publishing.Wait()
+// inFlightEntries are the stream entries that this worker is processing. An entry that is pending for the worker but
+// not in flight was delivered in a reply that never arrived, or was left to the worker that holds its lock.
+type inFlightEntries struct {
+	mu  sync.Mutex            // protects ids
+	ids map[entryKey]struct{} // bounded by lanes × batch size
 }
 
-func changedBy(done []lockedEvent) []notification.Change {
-	changed := make([]notification.Change, 0, len(done))
-	for _, l := range done {
-		if l.OrderID != "" { // empty where the entry could not be read
-			changed = append(changed, notification.Change{Partition: l.Partition, SaleID: l.SaleID, OrderID: l.OrderID})
+func newInFlightEntries() *inFlightEntries { return &inFlightEntries{ids: map[entryKey]struct{}{}} }
+
+// begin adds the entries that are not in flight yet, and returns those.
+func (f *inFlightEntries) begin(entries []entry) []entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	begun := make([]entry, 0, len(entries))
+	for _, e := range entries {
+		if _, inFlight := f.ids[e.entryKey]; inFlight {
+			continue
 		}
+		f.ids[e.entryKey] = struct{}{}
+		begun = append(begun, e)
 	}
-	return changed
+	return begun
 }
 
-// lockAndPersist is the part of processOnce that the batch deadline bounds: beyond it the locks are about to expire.
-func (w *Worker) lockAndPersist(
-	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
-) ([]lockedEvent, outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.opts.BatchDeadline)
-	defer cancel()
-	locked, err := w.lockOrders(ctx, events)
-	if err != nil {
-		return nil, outcome{}, err
+func (f *inFlightEntries) end(entries []entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range entries {
+		delete(f.ids, e.entryKey)
 	}
-	result, err := w.persist(ctx, generation, locked)
-	return locked, result, err
+}
+
+func (f *inFlightEntries) has(p pipeline.Partition, id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, inFlight := f.ids[entryKey{p, id}]
+	return inFlight
 }

@@ -71,7 +71,9 @@ func (w *Worker) pending(ctx context.Context) (map[pipeline.Partition]*redis.XPe
 	for p := range pipeline.Partition(w.opts.Partitions) {
 		asked[p] = pipe.XPending(ctx, w.keys.Orders(p), pipeline.Group)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	if _, err := retry.Exec(ctx, pipe); err != nil {
+		return nil, err
+	}
 	summaries := make(map[pipeline.Partition]*redis.XPending, len(asked))
 	var errs []error
 	for p, cmd := range asked {

@@ -7,10 +7,6 @@ import (
 	"sluice/pipeline/resubmit"
 )
 
-// current is the newest generation that this worker knows. It may be over by now; Postgres then refuses to persist
-// (pipeline.ErrStaleGeneration).
-func (w *Worker) current() pipeline.Generation { return pipeline.Generation(w.generation.Load()) }
-
 // learn remembers a generation, unless the worker knows a newer one.
 func (w *Worker) learn(g pipeline.Generation) {
 	for {

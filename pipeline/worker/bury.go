@@ -11,13 +11,6 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// refusedEvent is an event that can't become an order that stands.
-type refusedEvent struct {
-	lockedEvent
-	reason string
-	cause  error
-}
-
 // buryAll makes dead letters of refused events, one by one, and returns those that are buried. When Postgres stops
 // answering, the rest remains pending and is tried again.
 func (w *Worker) buryAll(ctx context.Context, entries []entry, refused []refusedEvent) ([]lockedEvent, error) {
