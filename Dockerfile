@@ -16,12 +16,14 @@ ARG VERSION=dev
 # Static, so that they run on an empty base; -trimpath, so that the same source makes the same bytes anywhere.
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false \
     -ldflags "-s -w -X sluice/internal/process.Version=${VERSION}" \
-    -o /out/ ./cmd/api ./cmd/worker ./cmd/sluice
+    -o /out/ ./cmd/api ./cmd/worker ./cmd/sluice && mkdir /state
 
 FROM ${BASE_IMAGE}
 # For servers that are reached with TLS.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/ /usr/local/bin/
+# An api's accept journal (ACCEPT_JOURNAL). A volume that is mounted here first takes its owner from the image.
+COPY --from=build --chown=65532:65532 /state /var/lib/sluice
 ENV PATH=/usr/local/bin
 # The number and not a name: an empty base has no list of users, and Kubernetes' runAsNonRoot wants to see one.
 USER 65532:65532

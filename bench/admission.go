@@ -131,12 +131,7 @@ const maxEvents = 1 << 40
 // admitAll makes one script call in which everybody must be accepted.
 func admitAll(ctx context.Context, s *testbed, requests []lua.AdmitRequest) error {
 	p := s.sale.Partitions[0]
-	admitKeys := lua.SaleKeys{
-		Sale: keys.Sale(p, saleID), Buyers: keys.Buyers(p, saleID), Orders: keys.Orders(p),
-		Trusted:  keys.Trusted(p),
-		Waitlist: keys.Waitlist(p, saleID), Waiting: keys.Waiting(p, saleID),
-	}
-	reply, err := lua.Admit(ctx, s.rdb, admitKeys, saleID, maxEvents, requests)
+	reply, err := lua.Admit(ctx, s.rdb, keys.ForSale(p, saleID), saleID, maxEvents, requests)
 	if err != nil {
 		return err
 	}

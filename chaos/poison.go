@@ -92,11 +92,8 @@ func (r *run) acceptPoison(ctx context.Context, p persisted) error {
 		Quantity: p.quantity,
 	}
 	for {
-		reply, err := lua.Admit(ctx, r.system.rdb, lua.SaleKeys{
-			Sale: keys.Sale(partition, bigSale), Buyers: keys.Buyers(partition,
-				bigSale), Orders: keys.Orders(partition),
-			Trusted: keys.Trusted(partition),
-		}, bigSale, pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request})
+		reply, err := lua.Admit(ctx, r.system.rdb, keys.ForSale(partition, bigSale), bigSale,
+			pipeline.DefaultStreamMaxLag, []lua.AdmitRequest{request})
 		if err == nil && reply.Outcomes[0].Code == lua.AdmitAccepted {
 			r.history.NotePoison(buyers.Poison{
 				Sort: "accepted under the number of another order", Lettered: true,

@@ -28,7 +28,7 @@ select ` + letterColumns + ` from dead_letters
 where id > $1 and ($2 = '' or sale_id = $2) and ($3 = '' or reason = $3)
 order by id limit $4`
 
-// Letters returns dead letters in the order of their ids, the newest last, at most pipeline.MaxLetters, without
+// Letters returns dead letters in the order of their ids, the newest last, at most deadletter.MaxLetters, without
 // payloads.
 func (s *Store) Letters(ctx context.Context, filter deadletter.Filter) ([]deadletter.Letter, error) {
 	if filter.Limit <= 0 || filter.Limit > deadletter.MaxLetters {

@@ -78,11 +78,6 @@ func breaks(err error, constraint string) bool {
 	return errors.As(err, &e) && e.ConstraintName == constraint
 }
 
-// collides reports whether a transaction lost against another one and may simply be run again.
-func collides(err error) bool {
-	return hasCode(err, codeSerializationFailure) || hasCode(err, codeDeadlockDetected)
-}
-
 func isUndefinedTable(err error) bool { return hasCode(err, codeUndefinedTable) }
 
 func hasCode(err error, code string) bool {

@@ -16,3 +16,6 @@ const (
 	PaymentsQuery        = paymentsQuery
 	OrderPaymentsQuery   = orderPaymentsQuery
 )
+
+// LeaseTTL is how long an election outlives its holder.
+const LeaseTTL = leaseTTL

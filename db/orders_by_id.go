@@ -17,13 +17,19 @@ cross join lateral (select * from orders where sale_id = i.of_sale and id = i.of
 // OrdersByID returns those of the named orders that have a row, in no particular order. Some hundred at once cost
 // little more than one. What can't be an order's name has no row. Errors: KindUnavailable.
 func (s *Store) OrdersByID(ctx context.Context, keys []pipeline.OrderKey) ([]pipeline.Order, error) {
-	sales, ids := make([]string, 0, len(keys)), make([]string, 0, len(keys))
+	sales, ids, _ := orderNames(keys)
+	return queryAll(ctx, s, "orders", scanOrder, ordersByIDQuery, sales, ids)
+}
+
+// orderNames splits the names of orders into columns, and counts those that can't be an order's.
+func orderNames(keys []pipeline.OrderKey) (sales, ids []string, impossible int) {
+	sales, ids = make([]string, 0, len(keys)), make([]string, 0, len(keys))
 	for _, key := range keys {
 		if id, err := uuid.Parse(key.OrderID); err == nil && pipeline.ValidSaleID(key.SaleID) {
 			sales, ids = append(sales, key.SaleID), append(ids, id.String())
 		}
 	}
-	return queryAll(ctx, s, "orders", scanOrder, ordersByIDQuery, sales, ids)
+	return sales, ids, len(keys) - len(ids)
 }
 
 // knownOrdersQuery relies on orders_pkey: one lookup for each id.

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
 )
@@ -114,88 +113,4 @@ func firstOfEach(accepts []accept) map[orderKey]accept {
 		}
 	}
 	return first
-}
-
-// outcomeBeside is the outcome of an accept whose order was inserted now, from the first accept of it in this batch.
-func outcomeBeside(first, a accept) pipeline.PersistOutcome {
-	if a.index == first.index {
-		return pipeline.PersistInserted
-	}
-	return pipeline.PersistRedelivered
-}
-
-// insertQuery is the whole transaction in one statement. The parts run in the order in which they read each other:
-//
-//   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
-//     before this is over (00007_generation.sql).
-//   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
-//     order. Any unique index may refuse a row; the sale's row is read, not locked.
-//   - moved, locked, counted: the sold units, see countMoved.
-//   - marked: the watermarks, which no other batch can lock while the sale is locked.
-//
-// pay_by counts from now, not from the accept: a buyer can pay once the row is there, and a backlog must not eat up the
-// time to do so. It is this server's clock that the expiry compares it with.
-const insertQuery = `
-with fence as (
-	select from join_generation() as number where number = $9
-), input as (
-	select i.sale_id, i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
-		i.partition::smallint as partition, i.sequence, i.accepted_at
-	from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-		$8::timestamptz[]) as i (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at)
-), inserted as (
-	insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, pay_by)
-	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at,
-		case when s.payment_window > interval '0' then 'awaiting_payment' else 'confirmed' end,
-		case when s.payment_window > interval '0' then now() + s.payment_window end
-	from fence
-	cross join input i
-	join sales s on s.id = i.sale_id
-	order by i.sale_id, i.id
-	on conflict do nothing
-	returning sale_id, id, quantity, partition, sequence
-), moved as (
-	select sale_id, quantity as units from inserted
-), ` + countMoved + `, marked as (
-	insert into watermarks as w (sale_id, partition, seq)
-	select i.sale_id, i.partition, max(i.sequence)
-	from inserted i
-	join counted c on c.id = i.sale_id
-	group by i.sale_id, i.partition
-	order by i.sale_id, i.partition
-	on conflict (sale_id, partition) do update
-	set seq = greatest(w.seq, excluded.seq), updated_at = now()
-)
-select sale_id, id from inserted
-union all
-select '', '00000000-0000-0000-0000-000000000000'::uuid from fence`
-
-// insertOrders runs the statement and returns the keys of the new rows.
-func (s *Store) insertOrders(
-	ctx context.Context, generation pipeline.Generation, accepts map[orderKey]accept,
-) (map[orderKey]struct{}, error) {
-	columns := newAcceptColumns(len(accepts))
-	for _, a := range accepts {
-		columns.add(a)
-	}
-	rows, err := s.pool.Query(ctx, insertQuery, columns.sales, columns.orders, columns.numbers, columns.users,
-		columns.quantities, columns.partitions, columns.sequences, columns.times, generation)
-	if err != nil {
-		return nil, err
-	}
-	inserted := make(map[orderKey]struct{}, len(accepts))
-	current := false
-	var key orderKey
-	_, err = pgx.ForEachRow(rows, []any{&key.sale, &key.order}, func() error {
-		if key.sale == "" { // the fence's own row
-			current = true
-			return nil
-		}
-		inserted[key] = struct{}{}
-		return nil
-	})
-	if err == nil && !current {
-		err = pipeline.ErrStaleGeneration
-	}
-	return inserted, err
 }

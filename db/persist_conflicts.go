@@ -13,14 +13,14 @@ import (
 // and limit 1 keeps the planner from reading the whole table instead. No lock is taken.
 const conflictsQuery = `
 select i.index, own.partition, own.sequence, coalesce(own.live, false), s.id is not null, buyer.id is not null,
-	same.id is not null
-from unnest($1::text[], $2::text[], $3::bigint[], $4::text[])
-	with ordinality as i (sale_id, id, number, user_id, index)
+	same.id is not null, coalesce(i.quantity > s.max_quantity, false)
+from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
+	with ordinality as i (sale_id, id, number, user_id, quantity, index)
 left join lateral (
 	select partition, sequence, status in ('awaiting_payment', 'confirmed', 'paid') as live
 	from orders where sale_id = i.sale_id and id = i.id::uuid limit 1
 ) own on true
-left join lateral (select id from sales where id = i.sale_id limit 1) s on true
+left join lateral (select id, max_quantity from sales where id = i.sale_id limit 1) s on true
 left join lateral (
 	select id from orders
 	where sale_id = i.sale_id and user_id = i.user_id and status in ('awaiting_payment', 'confirmed', 'paid')
@@ -39,7 +39,7 @@ func (s *Store) findConflicts(
 	}
 	// Planned anew each time: it is rare, and a plan made while the table was small must not outlive that.
 	rows, err := s.pool.Query(ctx, conflictsQuery, pgx.QueryExecModeCacheDescribe,
-		columns.sales, columns.orders, columns.numbers, columns.users)
+		columns.sales, columns.orders, columns.numbers, columns.users, columns.quantities)
 	if err != nil {
 		return nil, wrap(err, "read orders back")
 	}
@@ -64,10 +64,13 @@ type conflicts struct {
 	saleKnown    bool
 	buyerLive    bool
 	numberTaken  bool
+	overLimit    bool
 }
 
 func (c *conflicts) into(index *int) []any {
-	return []any{index, &c.ownPartition, &c.ownSequence, &c.ownLive, &c.saleKnown, &c.buyerLive, &c.numberTaken}
+	return []any{
+		index, &c.ownPartition, &c.ownSequence, &c.ownLive, &c.saleKnown, &c.buyerLive, &c.numberTaken, &c.overLimit,
+	}
 }
 
 func (c *conflicts) outcome(a *accept) pipeline.PersistOutcome {
@@ -79,6 +82,8 @@ func (c *conflicts) outcome(a *accept) pipeline.PersistOutcome {
 		return pipeline.PersistResubmitted
 	case !c.saleKnown:
 		return pipeline.PersistUnknownSale
+	case c.overLimit:
+		return pipeline.PersistOverLimit
 	case c.buyerLive:
 		return pipeline.PersistBuyerConflict
 	case c.numberTaken:

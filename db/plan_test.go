@@ -109,7 +109,7 @@ func TestHotPathsUseIndexes(t *testing.T) {
 	}{
 		{"insert", db.InsertQuery, strings.Join(append(accepts[:len(accepts):len(accepts)], "1"), ", "), n, nil},
 		{
-			"conflicts", db.ConflictsQuery, strings.Join(accepts[:4], ", "), n,
+			"conflicts", db.ConflictsQuery, strings.Join(accepts[:5], ", "), n,
 			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},
 		},
 		{"order", db.OrderQuery, fmt.Sprintf("'sale-1', '%s'", order), 1, []string{"orders_pkey"}},

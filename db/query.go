@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -65,27 +64,6 @@ func (s *Store) exec(ctx context.Context, subject, query string, args ...any) (i
 	defer cancel()
 	tag, err := s.pool.Exec(ctx, query, args...)
 	return tag.RowsAffected(), wrap(err, subject)
-}
-
-const (
-	// collisionTries bounds how often a transaction is run in all, when it loses against others.
-	collisionTries = 5
-	// The backoff between those tries: about as long as the batch that won takes.
-	collisionBackoff    = 5 * time.Millisecond
-	collisionBackoffMax = 100 * time.Millisecond
-)
-
-// retryCollisions runs a transaction again when it lost against another one, which wrote nothing.
-func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) (T, error) {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = collisionBackoff, collisionBackoffMax
-	return backoff.Retry(ctx, func() (T, error) {
-		result, err := transaction()
-		if err != nil && !collides(err) {
-			return result, backoff.Permanent(err)
-		}
-		return result, err
-	}, backoff.WithBackOff(waits), backoff.WithMaxTries(collisionTries))
 }
 
 // snapshotTimeout bounds the reading of one sale's rows. A million live orders take some seconds.

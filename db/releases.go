@@ -29,6 +29,15 @@ func (s *Store) UnappliedReleases(
 		limit $3`, after.SaleID, after.Partition, limit)
 }
 
+// LatestReleases returns up to limit releases of a sale on a partition that Redis is known to have, the latest first.
+// It reads all of the sale's releases, for which releases_pkey serves: it is asked when Redis is verified anew.
+func (s *Store) LatestReleases(ctx context.Context, at pipeline.SalePartition, limit int) ([]pipeline.Release, error) {
+	return queryAll(ctx, s, "latest releases", scanRelease, `
+		select `+releaseColumns+` from releases
+		where sale_id = $1 and partition = $2 and applied_at is not null
+		order by applied_at desc limit $3`, at.SaleID, at.Partition, limit)
+}
+
 // OrderReleases returns the releases of an order that Redis is not known to have. An id that is no UUID is no order's.
 // It relies on releases_pkey.
 func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pipeline.Release, error) {

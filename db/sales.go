@@ -142,6 +142,12 @@ func (s *Store) Sales(ctx context.Context, filter pipeline.SalesFilter) ([]*pipe
 		filter.After, optionalTime(filter.UpdatedSince), filter.Limit)
 }
 
+// MarkLoading says that a sale is about to be put into Redis for the first time. It changes nothing the second time.
+func (s *Store) MarkLoading(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, "mark sale", `update sales set loading_at = now() where id = $1 and loading_at is null`, id)
+	return err
+}
+
 // MarkLoaded records that a sale was put into Redis. Only the first call changes anything. KindNotFound: no such sale.
 func (s *Store) MarkLoaded(ctx context.Context, id string) error {
 	exists, err := queryValue[bool](ctx, s, "mark sale "+id+" loaded", `

@@ -230,7 +230,7 @@ wait_for_load() {
 	[[ $code -eq 0 ]] || fail 'the load failed'
 }
 
-# check_counts holds Postgres against what buyers were told.
+# check_counts holds Postgres against what buyers were answered.
 check_counts() {
 	local accepted rows
 	accepted=$(wc -l <"$work/accepted")

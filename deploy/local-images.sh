@@ -202,6 +202,9 @@ make_sluice() {
 		return
 	fi
 	tar -C "$stage" --owner=0 --group=0 --numeric-owner -cf "$work/sluice.tar" .
+	# An api's accept journal, of its user: a volume that is mounted there takes its owner from the image.
+	mkdir -p "$work/state/var/lib/sluice"
+	tar -C "$work/state" --owner=$sluice_uid --group=$sluice_uid --numeric-owner -rf "$work/sluice.tar" ./var/lib/sluice
 	import sluice:dev "$hash" "$work/sluice.tar" \
 		"USER $sluice_uid:$sluice_uid" 'CMD ["sluice", "--help"]' 'ENV PATH=/usr/local/bin'
 	say "sluice:dev: built with $(go env GOVERSION) ($((SECONDS - began)) s)"

@@ -7,22 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/labstack/echo/v4"
-
 	"sluice/pipeline"
 )
 
 const fieldQuantity = "quantity"
-
-// readQuantity reads the body of an order. No body means one unit. Errors: fieldError for what is in the body, *problem
-// for a body that is too large or not declared as JSON.
-func readQuantity(c echo.Context) (int, error) {
-	body, err := readJSON(c)
-	if err != nil || len(body) == 0 {
-		return 1, err
-	}
-	return decodeQuantity(body)
-}
 
 // plainQuantity is the body that every client sends. It spares the order path the JSON decoder, which costs as much as
 // all other handling of an order together.

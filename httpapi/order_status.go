@@ -12,7 +12,6 @@ import (
 
 	"sluice/internal/view"
 	"sluice/pipeline"
-	"sluice/pipeline/admission"
 )
 
 // orderView is an order as its buyer sees it. Times that have not come are left out.
@@ -24,6 +23,7 @@ type orderView struct {
 	Status      string  `json:"status"`
 	Durability  string  `json:"durability,omitempty"` // of the accept; in receipts only
 	Reason      string  `json:"reason,omitempty"`
+	Journaled   *bool   `json:"journaled,omitempty"` // in receipts only
 	AcceptedAt  string  `json:"accepted_at"`
 	PersistedAt *string `json:"persisted_at,omitempty"`
 	PayBy       *string `json:"pay_by,omitempty"`
@@ -37,14 +37,6 @@ func viewOrder(o *pipeline.Order) orderView {
 		Status: string(o.Status), Reason: o.Reason, AcceptedAt: view.Time(o.AcceptedAt),
 		PersistedAt: view.TimeOrNil(o.PersistedAt), PayBy: view.TimeOrNil(o.PayBy),
 		PaidAt: view.TimeOrNil(o.PaidAt), ClosedAt: view.TimeOrNil(o.ClosedAt),
-	}
-}
-
-// viewReceipt views an order that was accepted a moment ago.
-func viewReceipt(r *admission.Receipt) orderView {
-	return orderView{
-		OrderID: r.OrderID, OrderNumber: strconv.FormatInt(r.Number, 10), SaleID: r.SaleID, Quantity: r.Quantity,
-		Status: string(pipeline.StatusQueued), Durability: string(r.Durability), AcceptedAt: view.Time(r.AcceptedAt),
 	}
 }
 

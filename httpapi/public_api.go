@@ -34,7 +34,7 @@ type Version struct {
 
 // Deps is what the handlers work with. The first nine are required.
 type Deps struct {
-	Admission Admitter // *pipeline.Admission
+	Admission Admitter // *admission.Controller
 	Sales     *sales.Catalogue
 	Stock     *sales.StockReader
 	Orders    *lifecycle.Lookup

@@ -140,7 +140,7 @@ func (r *rig) verify(admission *admission.Controller) {
 	parts := r.parts()
 	parts.Log = slog.New(slog.DiscardHandler)
 	config := parts.VerifierConfig()
-	config.Resubmit = parts.Resubmitter().Recent(admission.RecentAccepts)
+	config.Accepts = parts.Journaled(admission)
 	verifier := recovery.NewVerifier(config)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -28,7 +28,7 @@ type VerifyKeys struct {
 // Every code of the calls below.
 const (
 	Trusted   Trust = "trusted"   // verified: admission is open
-	Reopening Trust = "reopening" // verified, and open for lost accepts only (AdmitAgain)
+	Reopening Trust = "reopening" // verified, and open for lost accepts only (Resubmit)
 	Verifying Trust = "verifying" // this verification has begun; admission is closed
 	Untrusted Trust = "untrusted" // not verified; a verification may be running
 	Overtaken Trust = "overtaken" // another verification has the partition, or another server process has the keys

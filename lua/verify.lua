@@ -15,7 +15,7 @@
 -- replication id. So does the first replica that connects, and the last one being gone for long: verifying once more
 -- costs a moment.
 --
--- KEYS[1] trusted  "<server>" verified; "reopening:<server>" verified, and open for lost accepts only;
+-- KEYS[1] trusted  "<server>" verified; "reopening:<server>:<token>" verified, and open for lost accepts only;
 --                  "verifying:<server>:<token>" being verified; anything else, or nothing: not verified
 --
 -- KEYS[2] installation  id of the installation that the partition belongs to; absent in a new or flushed server
@@ -26,7 +26,8 @@
 --
 -- Returns a code, then the server:
 --   trusted    verified: admission is open (look, finish)
---   reopening  verified, and open for lost accepts only (look, reopen)
+--   reopening  verified, and open for lost accepts only (look, reopen); reopen also takes it from a verification that
+--              may have died after it got so far
 --   verifying  begin: this verification has the partition now, and admission is closed
 --   untrusted  look: not verified, or it belongs to no installation
 --   overtaken  reopen, finish: this verification does not have the partition; nothing changed
@@ -42,7 +43,8 @@ local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':'
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 local state = redis.call('GET', trusted)
 local own = 'verifying:' .. server .. ':' .. token
-local half = 'reopening:' .. server
+local half = 'reopening:' .. server .. ':' -- and the token of the verification that may finish
+local halfway = state and string.sub(state, 1, #half) == half
 
 if not id or (id == '-' and step ~= 'look') then
   return redis.error_reply('BADCALL verify: the id of an installation is missing')
@@ -57,7 +59,7 @@ elseif step == 'look' then
   local owned = owner or id == '-' -- a partition without owner is verified anew, which takes it
   if owned and state == server then
     code = 'trusted'
-  elseif owned and state == half then
+  elseif owned and halfway then
     code = 'reopening'
   end
 elseif step == 'begin' then
@@ -65,13 +67,13 @@ elseif step == 'begin' then
   becomes = own
 elseif step == 'reopen' then
   code = 'overtaken'
-  if state == own or state == half then
+  if state == own or halfway then
     code = 'reopening'
-    becomes = half
+    becomes = half .. token
   end
 elseif step == 'finish' then
   code = 'overtaken'
-  if state == own or state == half or state == server then
+  if state == own or state == half .. token or state == server then
     code = 'trusted'
     becomes = server
   end

@@ -58,6 +58,21 @@ func TestTheLaterVerificationWins(t *testing.T) {
 	f.step(lua.FinishVerify, "two", lua.Trusted)
 }
 
+// A verification that stood still since it had reopened a partition does not finish the one that followed it: the
+// accepts of that one may not be there yet.
+func TestAVerificationThatStoodStillOpensNothing(t *testing.T) {
+	f := newFixture(t)
+	f.step(lua.BeginVerify, "one", lua.Verifying)
+	f.step(lua.Reopen, "one", lua.Reopening)
+	f.do("DEL", f.saleKeys.Trusted) // a flush does not change the server
+	f.step(lua.BeginVerify, "two", lua.Verifying)
+	f.step(lua.Reopen, "two", lua.Reopening)
+	f.step(lua.FinishVerify, "one", lua.Overtaken)
+	f.step(lua.Reopen, "three", lua.Reopening) // it goes on where two died
+	f.step(lua.FinishVerify, "two", lua.Overtaken)
+	f.step(lua.FinishVerify, "three", lua.Trusted)
+}
+
 // What was verified under another process, was never verified, or is nonsense, counts for nothing.
 func TestNothingElseIsTrusted(t *testing.T) {
 	f := newFixture(t)
@@ -65,7 +80,7 @@ func TestNothingElseIsTrusted(t *testing.T) {
 	runID, zeros := f.do("GET", f.saleKeys.Trusted).(string), strings.Repeat("0", 40)
 	for _, value := range []string{
 		"", zeros, runID[:80], runID + "0", runID[:40], runID[:41] + zeros, zeros + runID[40:],
-		"verifying:" + runID + ":one", "reopening:" + zeros, "trusted",
+		"verifying:" + runID + ":one", "reopening:" + zeros + ":one", "reopening:" + runID, "trusted",
 	} {
 		f.do("SET", f.saleKeys.Trusted, value)
 		same(t, "look at "+value, f.look(), lua.Untrusted)
@@ -77,7 +92,7 @@ func TestNothingElseIsTrusted(t *testing.T) {
 	f.refusedEverywhere("nothing", true)
 
 	// Half open: lost accepts only.
-	f.do("SET", f.saleKeys.Trusted, "reopening:"+runID)
+	f.do("SET", f.saleKeys.Trusted, "reopening:"+runID+":one")
 	f.refusedEverywhere("half open", false)
 	resubmitted, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
 	if err != nil || resubmitted.Outcomes[0].Code != lua.AdmitAccepted {

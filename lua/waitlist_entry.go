@@ -23,7 +23,7 @@ func ParseWaitlistEntry(value string) (WaitlistEntry, error) {
 	}, nil
 }
 
-// String is the entry as join.lua writes it; ParsePlace reads it.
+// String is the entry as join.lua writes it; ParseWaitlistEntry reads it.
 func (e WaitlistEntry) String() string {
 	return Slot{
 		OrderID: e.OrderID, Quantity: e.Quantity, Number: e.Number, AcceptedMS: e.JoinedMS, Sequence: e.Ticket,

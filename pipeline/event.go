@@ -11,6 +11,11 @@ import (
 // EventVersion is the schema version that admit.lua writes and DecodeEvent reads.
 const EventVersion = 1
 
+// maxSequence is the highest accept of a sale on a partition that is believed: at 100,000 accepts a second it takes
+// four months. One that is forged moves the watermark no further than that, and the script, which counts to 2^53, goes
+// on.
+const maxSequence = 1 << 40
+
 // Event is one accepted order on its way from the stream to Postgres.
 type Event struct {
 	Partition   Partition
@@ -42,7 +47,7 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 		Partition:   p,
 		EntryID:     entryID,
 		SaleID:      d.text("s"),
-		Sequence:    d.integer("k", 1, 1<<53),
+		Sequence:    d.integer("k", 1, maxSequence),
 		OrderID:     d.text("o"),
 		Number:      d.integer("n", 1, 1<<63-1),
 		UserID:      d.text("u"),

@@ -33,7 +33,7 @@ func (k Keys) Buyers(p Partition, saleID string) string { return k.in(p, "buyers
 // Waitlist is the sorted set of the user ids on the waitlist of a sale, by ticket.
 func (k Keys) Waitlist(p Partition, saleID string) string { return k.in(p, "waitlist:"+saleID) }
 
-// Waiting is the hash from user id to waitlist entry (see lua.Place) of a sale.
+// Waiting is the hash from user id to waitlist entry (see lua.WaitlistEntry) of a sale.
 func (k Keys) Waiting(p Partition, saleID string) string { return k.in(p, "waiting:"+saleID) }
 
 // Orders is the stream of order events.
@@ -61,7 +61,7 @@ func (k Keys) ForVerify(p Partition, id string) lua.VerifyKeys {
 	return lua.VerifyKeys{Trusted: k.Trusted(p), Installation: k.Installation(p), ID: id}
 }
 
-// Look are the keys of lua.Look for a caller that only asks how far a partition is verified.
+// Look are the keys of lua.ReadTrust for a caller that only asks how far a partition is verified.
 func (k Keys) Look(p Partition) lua.VerifyKeys { return k.ForVerify(p, "") }
 
 // Staged is where a rebuild puts a sale's slots before it installs them all at once.

@@ -2,12 +2,9 @@ package pipeline
 
 import (
 	"regexp"
-	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // Limits of a sale and an order. Each is far above any honest use and low enough to keep every sum inside 64 bits and
@@ -73,25 +70,6 @@ var saleIDPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 // ValidSaleID reports whether an id may name a sale: [a-z0-9][a-z0-9-]{0,63}.
 func ValidSaleID(id string) bool { return saleIDPattern.MatchString(id) }
 
-// ValidateUserID returns a KindInvalid error when an id can't name a buyer: empty, over MaxUserIDBytes, not UTF-8,
-// or with a brace, a space or an unprintable character (they would corrupt keys, logs and terminals).
-func ValidateUserID(id string) error {
-	switch {
-	case id == "":
-		return Errorf(KindInvalid, "user id is empty")
-	case len(id) > MaxUserIDBytes:
-		return Errorf(KindInvalid, "user id has %d bytes; at most %d are allowed", len(id), MaxUserIDBytes)
-	case !utf8.ValidString(id):
-		return Errorf(KindInvalid, "user id is not valid UTF-8")
-	}
-	for _, r := range id {
-		if r == '{' || r == '}' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
-			return Errorf(KindInvalid, "user id contains %q; braces, spaces and control characters are not allowed", r)
-		}
-	}
-	return nil
-}
-
 // Validate checks a new sale. It returns a KindInvalid error that names the first field that breaks a rule.
 func (s *Sale) Validate() error {
 	switch {
@@ -152,35 +130,6 @@ func hasControl(s string) bool {
 		}
 	}
 	return false
-}
-
-// PlaceSale chooses the partition of a new sale by its id, so that sales spread evenly and the place of each follows
-// from its id alone.
-func PlaceSale(saleID string, partitions int) []Partition {
-	return []Partition{Partition(xxhash.Sum64String(saleID) % uint64(partitions))}
-}
-
-// PartitionOf returns the partition of a sale that serves a buyer. It is always the same one, which makes "one live
-// order per buyer" a check inside one script.
-func (s *Sale) PartitionOf(userID string) Partition {
-	if len(s.Partitions) == 1 {
-		return s.Partitions[0]
-	}
-	return s.Partitions[xxhash.Sum64String(userID)%uint64(len(s.Partitions))]
-}
-
-// ShareOf returns the units of a total that belong to a partition of the sale. The shares add up to the total; the
-// first partitions get the remainder, one unit each.
-func (s *Sale) ShareOf(p Partition, total int64) int64 {
-	i, n := int64(slices.Index(s.Partitions, p)), int64(len(s.Partitions))
-	if i < 0 {
-		return 0
-	}
-	share := total / n
-	if i < total%n {
-		share++
-	}
-	return share
 }
 
 // ValidCurrency reports whether a text has the form of an ISO 4217 code. It does not check that the code is assigned.

@@ -38,4 +38,5 @@ const (
 	PersistBuyerConflict  PersistOutcome = "buyer-conflict"  // another order of that buyer is live in the sale
 	PersistNumberConflict PersistOutcome = "number-conflict" // another order has that number
 	PersistUnknownSale    PersistOutcome = "unknown-sale"    // Postgres has no such sale
+	PersistOverLimit      PersistOutcome = "over-limit"      // more units than the sale allows in one order: no script wrote that
 )

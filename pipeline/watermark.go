@@ -10,4 +10,5 @@ type Watermark struct {
 	Released  int64 // releases by which Redis gave something back
 	Lost      int64 // accepts that earlier rebuilds found lost
 	Tickets   int64 // the highest ticket of the waitlist that is recorded
+	Loaded    bool  // Redis was given the sale; otherwise it was only about to be, and may have it or not
 }

@@ -179,7 +179,7 @@ var known = []struct{ contains, name string }{
 	{"begin_generation()", "begin generation"},
 	{"select number from generation", "read generation"},
 	{"update releases r set applied_at", "mark released"},
-	{"pg_try_advisory_xact_lock", "elect verifier"},
+	{"insert into leases", "elect verifier"},
 	{"unnest(s.partitions)", "read all watermarks"},
 	{"'rebuild'", "record rebuild"},
 	{"set loaded_at", "mark loaded"},

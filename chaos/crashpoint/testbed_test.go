@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ const (
 // testbed is one database of each server, where points are tried one after the other.
 type testbed struct {
 	servers               *localservers.Servers
+	journal               string // directory of the accept journals
 	programs              string // the folder with api and worker
 	redisURL, databaseURL string
 	rdb                   *redis.Client
@@ -85,7 +88,7 @@ func loadScripts(t *testing.T, rdb *redis.Client) {
 
 func openTestbed(t *testing.T, servers *localservers.Servers, redisURL, databaseURL string) *testbed {
 	t.Helper()
-	p := &testbed{servers: servers, redisURL: redisURL, databaseURL: databaseURL, rdb: testkit.Client(t, redisURL)}
+	p := &testbed{servers: servers, journal: filepath.Join(t.TempDir(), "journal"), redisURL: redisURL, databaseURL: databaseURL, rdb: testkit.Client(t, redisURL)}
 	var err error
 	if p.store, err = db.Open(t.Context(), databaseURL, db.Options{MaxConns: 4}); err != nil {
 		t.Fatal(err)
@@ -104,7 +107,10 @@ func (p *testbed) reset(t *testing.T) {
 	if err := p.rdb.FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	const forget = `truncate sales, orders, releases, watermarks, dead_letters, audit_log`
+	if err := os.RemoveAll(p.journal); err != nil {
+		t.Fatal(err)
+	}
+	const forget = `truncate sales, orders, releases, watermarks, dead_letters, audit_log, accept_journals cascade`
 	if _, err := p.pool.Exec(t.Context(), forget); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +135,8 @@ var (
 func (p *testbed) settings(redisURL, databaseURL string) []string {
 	return append(programs.Environ(),
 		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, fmt.Sprintf("PARTITIONS=%d", partitions),
-		"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN="+adminToken,
+		"ACCEPT_JOURNAL="+p.journal, "AUTH_MODE=dev", "LOG_FORMAT=json",
+		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN="+adminToken,
 		"DURABILITY=replica", // no replica is there: it is asked for, and the receipt says fsync
 		"WORKER_BATCH_SIZE=4", "WORKER_CONCURRENCY=1", "BATCH_DEADLINE=1s", "LOCK_TTL=1200ms", "CLAIM_MIN_IDLE=1400ms")
 }

@@ -77,7 +77,7 @@ func checkOrders(r *run) {
 		"closed cancelled", "forged rejected", "good-1 confirmed", "good-2 confirmed", "good-3 confirmed", "hung confirmed",
 		"left confirmed", "numbered rejected",
 	})
-	r.same("letters", r.lettersOf(), []string{"number-conflict 1", "refused 1", "undecodable 1"})
+	r.same("letters", r.lettersOf(), []string{"number-conflict 1", "over-limit 1", "undecodable 1"})
 	r.same("releases",
 		r.rows(`select user_id, count(*)::text from releases where applied_at is not null group by user_id`),
 		[]string{"closed 1", "forged 1", "numbered 1"})

@@ -19,8 +19,8 @@ type edit struct{ file, old, new string }
 var defects = []defect{
 	{name: "ack-before-persist", edits: []edit{{
 		"pipeline/worker/process.go",
-		"	result, err := w.persist(ctx, generation, locked)\n",
-		"	w.settle(ctx, locked)\n	result, err := w.persist(ctx, generation, locked)\n",
+		"		result, err = w.persist(deadline, generation, locked)\n",
+		"		w.settle(ctx, locked)\n		result, err = w.persist(deadline, generation, locked)\n",
 	}}},
 	{name: "ack-what-others-locked", edits: []edit{{
 		"pipeline/worker/process.go",
@@ -46,7 +46,7 @@ var defects = []defect{
 		"		default:\n",
 	}}, harmless: "the lock saves double work; what makes a second attempt harmless is the insert"},
 	{name: "redelivery-counted-again", edits: []edit{{
-		"db/persist.go",
+		"db/persist_insert.go",
 		"select sale_id, quantity as units from inserted\n",
 		"select sale_id, quantity as units from input\n",
 	}}},
@@ -66,23 +66,23 @@ var defects = []defect{
 		"",
 	}}},
 	{name: "refused-without-letter", edits: []edit{{
-		"pipeline/worker/refuse.go",
+		"pipeline/worker/bury.go",
 		"		if err := w.bury(ctx, entries, r); err != nil {\n			return buried, err\n		}\n",
 		"",
 	}}},
 	{name: "nothing-was-lost", edits: []edit{{
-		"pipeline/recovery/lag.go",
-		"		if why := state.behind(m); why != \"\" {\n			found",
-		"		if why := state.behind(m); false {\n			found",
+		"pipeline/recovery/loss.go",
+		"		if why != \"\" {\n			found",
+		"		if false {\n			found",
 	}}},
 	{name: "no-watermark", edits: []edit{{
-		"pipeline/recovery/lag.go",
+		"pipeline/recovery/loss.go",
 		"	case s.Accepted < m.Accepted:\n		return \"accepts\"\n",
 		"",
 	}}},
 	{name: "no-trust-in-admit", edits: []edit{{
 		"lua/admit.lua",
-		"local known = verified == server or (mode == 'resubmit' and verified == 'reopening:' .. server)\n",
+		"local known = verified == server\n",
 		"local known = true\n",
 	}}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
@@ -96,14 +96,14 @@ var defects = []defect{
 		"	for _, e := range events {\n		if true {\n",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAnOlderStateIsRebuilt"}},
 	{name: "no-generation", edits: []edit{{
-		"db/persist.go",
+		"db/persist_insert.go",
 		"	select from join_generation() as number where number = $9\n",
 		"	select from join_generation() as number where number = $9 or true\n",
 	}}, caughtBy: &test{"./db", "TestAStaleGenerationPersistsNothing"}},
 	{name: "no-recent-accepts", edits: []edit{{
-		"pipeline/recovery/trust.go",
-		"	return v.Resubmit(ctx, p)\n",
-		"	return nil\n",
+		"pipeline/resubmit/journaled.go",
+		"		if err := j.submit(ctx, at, accepts, counts); err != nil && failed[at.Partition] == nil {\n",
+		"		if err := error(nil); err != nil {\n",
 	}}},
 	{name: "no-issuer-of-numbers", edits: []edit{{
 		"lua/lease.lua",

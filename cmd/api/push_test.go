@@ -138,6 +138,7 @@ func (s *site) serve(t *testing.T) {
 	s.api, err = s.servers.Run(localservers.Program{
 		Name: "api", Path: binary, Stdout: log, Stderr: log,
 		Env: append(os.Environ(), "REDIS_URL="+s.servers.Redis.URL(), "DATABASE_URL="+s.servers.Postgres.URL(),
+			"ACCEPT_JOURNAL="+filepath.Join(t.TempDir(), "journal"),
 			"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "AUTH_MODE=dev", "LOG_FORMAT=text"),
 	})
 	must(t, err)
@@ -422,7 +423,7 @@ func (c *crowd) change(
 	running.Wait()
 	delays := make([]time.Duration, len(c.orders))
 	for i := range c.orders {
-		// A client may be told before the transaction has returned to whoever ran it: the sweep reads too.
+		// A client may be told before the transaction has returned to the program that ran it: the sweep reads too.
 		delays[i] = max(0, c.told[version][i].Sub(c.commit[version][i]))
 	}
 	slices.Sort(delays)

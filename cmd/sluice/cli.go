@@ -26,6 +26,7 @@ type cli struct {
 	Workers    workersCmd    `cmd:"" help:"Show the workers, and which are alive."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
+	Journal    journalCmd    `cmd:"" help:"List, check and replay the accept journals of apis."`
 	Health     healthCmd     `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }

@@ -64,7 +64,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	for id, says := range map[string][]string{
 		first:  {"undecodable", "drop-1", "p03 1-1", "field k is missing", `q = "\x1b[2J"`, "u = alice", "waits"},
-		second: {"base64:", `{"base64":"AP8="}`, strings.Repeat("x", 300), "not told"},
+		second: {"base64:", `{"base64":"AP8="}`, strings.Repeat("x", 300), "unknown"},
 	} {
 		out := sluice(t, at, "dead-letter", "show", id).mustFine(t)
 		for _, text := range says {

@@ -31,8 +31,8 @@ func (c *endpointAdd) Run(a *app) error {
 	if err := webhook.ValidateTypes(c.Types); err != nil {
 		return err
 	}
-	return a.withEndpoints(func(desk *webhook.EndpointService) error {
-		e, err := desk.Add(a.ctx, actor(), c.URL, c.Types)
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		e, err := endpoints.Add(a.ctx, actor(), c.URL, c.Types)
 		if err != nil {
 			return err
 		}
@@ -46,8 +46,8 @@ type endpointList struct{}
 
 // Run lists all endpoints: there are few.
 func (c *endpointList) Run(a *app) error {
-	return a.withEndpoints(func(desk *webhook.EndpointService) error {
-		list, err := desk.Endpoints(a.ctx)
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		list, err := endpoints.Endpoints(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -85,8 +85,8 @@ type endpointEnable struct {
 
 // Run enables the endpoint.
 func (c *endpointEnable) Run(a *app) error {
-	return a.changeEndpoint("continues where it stopped", func(desk *webhook.EndpointService) (webhook.Endpoint, error) {
-		return desk.EnableEndpoint(a.ctx, actor(), c.ID, c.SkipNext)
+	return a.changeEndpoint("continues where it stopped", func(endpoints *webhook.EndpointService) (webhook.Endpoint, error) {
+		return endpoints.EnableEndpoint(a.ctx, actor(), c.ID, c.SkipNext)
 	})
 }
 
@@ -97,14 +97,14 @@ type endpointDisable struct {
 // Run disables the endpoint.
 func (c *endpointDisable) Run(a *app) error {
 	return a.changeEndpoint("is disabled; events are kept for it for a week",
-		func(desk *webhook.EndpointService) (webhook.Endpoint, error) {
-			return desk.DisableEndpoint(a.ctx, actor(), c.ID)
+		func(endpoints *webhook.EndpointService) (webhook.Endpoint, error) {
+			return endpoints.DisableEndpoint(a.ctx, actor(), c.ID)
 		})
 }
 
 func (a *app) changeEndpoint(done string, change func(*webhook.EndpointService) (webhook.Endpoint, error)) error {
-	return a.withEndpoints(func(desk *webhook.EndpointService) error {
-		e, err := change(desk)
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		e, err := change(endpoints)
 		if err != nil {
 			return unknownEndpoint(err)
 		}
@@ -118,8 +118,8 @@ type endpointRemove struct {
 
 // Run removes the endpoint.
 func (c *endpointRemove) Run(a *app) error {
-	return a.withEndpoints(func(desk *webhook.EndpointService) error {
-		if err := desk.RemoveEndpoint(a.ctx, actor(), c.ID); err != nil {
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		if err := endpoints.RemoveEndpoint(a.ctx, actor(), c.ID); err != nil {
 			return unknownEndpoint(err)
 		}
 		return a.answer(map[string]int64{"removed": c.ID}, "Endpoint %d is removed.", c.ID)
@@ -132,8 +132,8 @@ type endpointTest struct {
 
 // Run tests the endpoint.
 func (c *endpointTest) Run(a *app) error {
-	return a.withEndpoints(func(desk *webhook.EndpointService) error {
-		result, err := desk.Test(a.ctx, c.ID)
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		result, err := endpoints.Test(a.ctx, c.ID)
 		if err != nil {
 			return unknownEndpoint(err)
 		}

@@ -67,7 +67,7 @@ func paidText(p *payments.Payment) string {
 	case payments.Waiting:
 		return "it waits; a worker decides it once the order is stored"
 	case payments.Repeated:
-		return fmt.Sprintf("it was told of before, and nothing was changed; the order was %s then", p.OrderStatus)
+		return fmt.Sprintf("it was reported before, and nothing was changed; the order was %s then", p.OrderStatus)
 	default:
 		return p.Detail
 	}

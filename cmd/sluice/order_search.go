@@ -14,6 +14,7 @@ import (
 	"sluice/internal/view"
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 )
 
 const (
@@ -156,42 +157,29 @@ func (s *orderSearch) inPostgres(ctx context.Context, v *orderView) error {
 func (s *orderSearch) slot(ctx context.Context, v *orderView) error {
 	if v.UserID != "" {
 		p := s.sale.PartitionOf(v.UserID)
-		text, err := s.redis.HGet(ctx, s.keys.Buyers(p, s.sale.ID), v.UserID).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return unavailable(err, "Redis did not return the buyer's slot")
+		at := pipeline.SalePartition{SaleID: s.sale.ID, Partition: p}
+		slots, err := redisstore.ReadSlots(ctx, s.redis, s.keys, at, []string{v.UserID})
+		if err != nil {
+			return err
 		}
-		s.take(p, v.UserID, text, v)
+		s.take(p, v.UserID, slots[0], v)
 		return nil
 	}
 	for _, p := range s.sale.Partitions {
-		if err := s.scanSlots(ctx, p, v); err != nil || v.Slot != nil {
+		at := pipeline.SalePartition{SaleID: s.sale.ID, Partition: p}
+		err := redisstore.EachSlot(ctx, s.redis, s.keys, at, func(userID string, slot lua.Slot, _ bool) {
+			s.take(p, userID, slot, v)
+		})
+		if err != nil || v.Slot != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *orderSearch) scanSlots(ctx context.Context, p pipeline.Partition, v *orderView) error {
-	var cursor uint64
-	for range searchLimit / searchPage {
-		page, next, err := s.redis.HScan(ctx, s.keys.Buyers(p, s.sale.ID), cursor, "", searchPage).Result()
-		if err != nil {
-			return unavailable(err, "Redis did not list the buyers")
-		}
-		for i := 0; i+1 < len(page); i += 2 {
-			s.take(p, page[i], page[i+1], v)
-		}
-		if cursor = next; cursor == 0 || v.Slot != nil {
-			return nil
-		}
-	}
-	return nil
-}
-
 // take notes a slot if it names this order: the buyer's slot may by now be another order's.
-func (s *orderSearch) take(p pipeline.Partition, userID, text string, v *orderView) {
-	slot, err := lua.ParseSlot(text)
-	if err != nil || slot.OrderID != s.id.String() {
+func (s *orderSearch) take(p pipeline.Partition, userID string, slot lua.Slot, v *orderView) {
+	if slot.OrderID != s.id.String() {
 		return
 	}
 	v.UserID = userID

@@ -41,7 +41,7 @@ func TestOperatorPaysAndCancels(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "ann's payment to be decided",
 		func() bool { return showOrder(t, at, ann).Status == "paid" })
 	testkit.Eventually(t, time.Minute, "bob's order to be stored", func() bool { return showOrder(t, at, bob).Row != nil })
-	if out := pay(ann).mustFine(t); !strings.Contains(out, "told of before") {
+	if out := pay(ann).mustFine(t); !strings.Contains(out, "reported before") {
 		t.Errorf("again: got %q", out)
 	}
 	if got := pay(ann, "--payment-id", "pay_2"); got.code != 1 || !strings.Contains(got.out, "paid by another payment") {

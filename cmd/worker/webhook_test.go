@@ -15,8 +15,8 @@ import (
 	"sluice/webhook"
 )
 
-// ear is a receiver of events that keeps the id of each when it arrives first.
-type ear struct {
+// receiver is an endpoint of events that keeps the id of each when it arrives first.
+type receiver struct {
 	t    *testing.T
 	hook *standardwebhooks.Webhook
 
@@ -25,7 +25,7 @@ type ear struct {
 	again int
 }
 
-func (e *ear) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the sender died
@@ -43,7 +43,7 @@ func (e *ear) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (e *ear) heard() (first []string, again int) {
+func (e *receiver) received() (first []string, again int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.first), e.again
@@ -55,31 +55,31 @@ func TestKillTheDeliverer(t *testing.T) {
 	t.Parallel()
 	const buyers = 400
 	s := newSite(t, buyers) // every order is confirmed at once
-	receiver := &ear{t: t}
-	server := httptest.NewServer(receiver)
+	endpoint := &receiver{t: t}
+	server := httptest.NewServer(endpoint)
 	t.Cleanup(server.Close)
 	e, err := webhook.NewEndpointService(s.store, webhook.Policy{AllowPrivate: true}).Add(t.Context(), "test",
 		server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if receiver.hook, err = standardwebhooks.NewWebhook(e.Secret); err != nil {
+	if endpoint.hook, err = standardwebhooks.NewWebhook(e.Secret); err != nil {
 		t.Fatal(err)
 	}
 	first := s.startWorker(t, "WEBHOOK_ALLOW_PRIVATE=true")
 	testkit.Eventually(t, time.Minute, "the worker has joined", func() bool { return s.joined(t, 1) })
 	s.accept(t, buyers)
 	testkit.Eventually(t, 2*time.Minute, "some events to arrive",
-		func() bool { ids, _ := receiver.heard(); return len(ids) >= 20 })
+		func() bool { ids, _ := endpoint.received(); return len(ids) >= 20 })
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	early, _ := receiver.heard()
+	early, _ := endpoint.received()
 	s.startWorker(t, "WEBHOOK_ALLOW_PRIVATE=true")
 	testkit.Eventually(t, 2*time.Minute, "the stream is settled", func() bool { return s.settled(t) })
 	testkit.Eventually(t, 2*time.Minute, "all events to arrive",
-		func() bool { ids, _ := receiver.heard(); return len(ids) >= buyers+1 })
-	heard, again := receiver.heard()
+		func() bool { ids, _ := endpoint.received(); return len(ids) >= buyers+1 })
+	received, again := endpoint.received()
 	t.Logf("%d events had arrived when the worker was killed; %d came again", len(early), again)
 	events, err := s.store.NextEvents(t.Context(), 0, nil, 2*buyers)
 	if err != nil {
@@ -89,7 +89,7 @@ func TestKillTheDeliverer(t *testing.T) {
 	for _, e := range events {
 		want = append(want, e.ID)
 	}
-	if !slices.Equal(heard, want) || len(want) != buyers+1 {
-		t.Errorf("%d events arrived in another order than that of the %d positions", len(heard), len(want))
+	if !slices.Equal(received, want) || len(want) != buyers+1 {
+		t.Errorf("%d events arrived in another order than that of the %d positions", len(received), len(want))
 	}
 }

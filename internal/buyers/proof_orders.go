@@ -151,7 +151,7 @@ func (p *Proof) checkAnswers() {
 	for buyer, m := range p.buyers {
 		user, e := UserOf(buyer), p.history.entries[buyer]
 		if m.soldOut && len(m.accepted) > 0 {
-			p.find(Contradicted, subject{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was told sold-out",
+			p.find(Contradicted, subject{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was answered sold-out",
 				user, m.accepted[0].order)
 		}
 		for _, one := range m.named {
@@ -160,7 +160,7 @@ func (p *Proof) checkAnswers() {
 			}
 			w := subject{ruleSameOrder, user, one.order}
 			if m.soldOut && len(m.accepted) == 0 {
-				p.find(Contradicted, w, "%s has order %s and was told sold-out", user, one.order)
+				p.find(Contradicted, w, "%s has order %s and was answered sold-out", user, one.order)
 			}
 			// A rebuilt slot does not know the key any more; else the own key always gets the own 202.
 			if own := func(key int16) bool { return len(m.keys) == 1 || slices.Contains(m.acceptedKeys, key) }; !p.terms.Lossy &&

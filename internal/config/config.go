@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -39,7 +40,9 @@ type Config struct {
 	Partitions      int
 	Durability      pipeline.Durability
 	StreamMaxLag    int
-	WebhookPrivate  bool // WEBHOOK_ALLOW_PRIVATE
+	AcceptJournal   string // directory; empty: accepts are remembered in memory only
+	JournalFsync    bool   // ACCEPT_JOURNAL_FSYNC
+	WebhookPrivate  bool   // WEBHOOK_ALLOW_PRIVATE
 	Worker          worker.Options
 	StartTimeout    time.Duration
 	ShutdownTimeout time.Duration
@@ -74,6 +77,12 @@ func Load(program Program, args []string, getenv func(string) string, out io.Wri
 	for i := range all {
 		errs = append(errs, all[i].resolve(getenv))
 	}
+	if c.AcceptJournal == "" {
+		c.AcceptJournal = DefaultAcceptJournal(getenv)
+	}
+	if c.AcceptJournal == journalOff {
+		c.AcceptJournal = ""
+	}
 	errs = append(errs, c.validate(program))
 	return c, errors.Join(errs...)
 }
@@ -87,6 +96,26 @@ func (c *Config) validate(program Program) error {
 			"set AUTH_DEV_FORCE=true only on a closed network", c.HTTPAddr))
 	}
 	return errors.Join(errs...)
+}
+
+// journalOff is the value of ACCEPT_JOURNAL by which accepts are remembered in memory only.
+const journalOff = "off"
+
+// DefaultAcceptJournal is where accept journals are unless ACCEPT_JOURNAL says otherwise: where programs keep state
+// that survives a restart: what systemd names, else what the XDG base directory specification (0.8) names, else where
+// root keeps it.
+func DefaultAcceptJournal(getenv func(string) string) string {
+	state, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":")
+	if state == "" && getenv("XDG_STATE_HOME") != "" {
+		state = filepath.Join(getenv("XDG_STATE_HOME"), "sluice")
+	}
+	if home := getenv("HOME"); state == "" && home != "" && home != "/" && home != "/root" {
+		state = filepath.Join(home, ".local", "state", "sluice")
+	}
+	if state == "" {
+		state = "/var/lib/sluice"
+	}
+	return filepath.Join(state, "journal")
 }
 
 // loopback reports whether an address can only be reached from this machine.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,16 @@ func settings(c *Config) []setting {
 			name: "STREAM_MAX_LAG", fallback: strconv.Itoa(pipeline.DefaultStreamMaxLag), parse: integer(&c.StreamMaxLag),
 			help: "orders of a partition that may wait for the workers; above this, new orders get a 503 and a Retry-After",
 		},
+		{
+			name: "ACCEPT_JOURNAL", parse: directory(&c.AcceptJournal),
+			help: "directory on a local disk in which an api keeps what it accepts until Postgres has it, in case Redis loses it; " +
+				"off: the latest accepts are remembered in memory only; default: journal/ in the STATE_DIRECTORY of systemd, in " +
+				"$XDG_STATE_HOME/sluice, in ~/.local/state/sluice or in /var/lib/sluice",
+		},
+		{
+			name: "ACCEPT_JOURNAL_FSYNC", fallback: "false", parse: boolean(&c.JournalFsync),
+			help: "flush the accept journal to the disk before each answer, so that it outlives a power cut, too",
+		},
 		{name: "WORKER_BATCH_SIZE", fallback: "500", parse: integer(&c.Worker.BatchSize), help: "orders per transaction"},
 		{
 			name: "WORKER_CONCURRENCY", fallback: "2", parse: integer(&c.Worker.Concurrency),
@@ -139,6 +150,12 @@ func settings(c *Config) []setting {
 		{name: "LOG_LEVEL", fallback: "info", parse: level(&c.LogLevel), help: "debug, info, warn or error"},
 		{name: "LOG_FORMAT", fallback: "text", parse: oneOf(&c.LogFormat, "text", "json"), help: "text or json"},
 	}
+}
+
+// directory takes an absolute path, or off: a relative one would be another directory after a restart elsewhere.
+func directory(into *string) func(string) error {
+	return checked(into, func(s string) (string, bool) { return s, s == journalOff || filepath.IsAbs(s) },
+		"is neither an absolute path nor off")
 }
 
 func text(into *string) func(string) error {

@@ -15,6 +15,7 @@ import (
 	"sluice/httpapi"
 	"sluice/internal/config"
 	"sluice/pipeline/admission"
+	"sluice/pipeline/journal"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/sales"
@@ -46,17 +47,23 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	}
 	reg := newRegistry(version)
 	parts := stores.parts(cfg, reg, log)
+	accepts, err := openJournal(ctx, cfg, parts, reg)
+	if err != nil {
+		return err
+	}
 	a := &api{
 		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
 		admission: admission.New(stores.Redis, parts.Keys,
-			admission.Options{Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag)}, parts.Metrics.Admission, log),
+			admission.Options{
+				Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag), Journal: accepts,
+			}, parts.Metrics.Admission, log),
 		hub: notification.NewHub(notification.HubConfig{
 			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres,
 			Registerer: reg, Log: log,
 		}),
 	}
 	verifying := parts.VerifierConfig()
-	verifying.Resubmit, verifying.Found = parts.Resubmitter().Recent(a.admission.RecentAccepts), stores.Guard.Found
+	verifying.Accepts, verifying.Found = parts.Journaled(a.admission), stores.Guard.Found
 	verifier := recovery.NewVerifier(verifying)
 
 	ctx, stop := context.WithCancel(ctx)
@@ -65,6 +72,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	running.Go(func() { sales.Run(ctx) })
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { a.hub.Run(ctx) })
+	running.Go(func() { accepts.Run(ctx, stores.Postgres) })
 	running.Go(func() { a.waitlist.Run(ctx, sales) })
 	err = serveBoth(ctx, cfg, log, a.servers())
 	stop()
@@ -72,7 +80,21 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	a.streams.Wait() // they end with the hub
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
 	defer cancel()
-	return errors.Join(err, a.admission.Close(closing))
+	return errors.Join(err, a.admission.Close(closing), accepts.Leave(closing, stores.Postgres))
+}
+
+// openJournal opens the accept journal, and announces it before the first accept.
+func openJournal(
+	ctx context.Context, cfg config.Config, parts *Parts, reg prometheus.Registerer,
+) (*journal.Journal, error) {
+	id, err := parts.Postgres.Installation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	j := journal.Open(journal.Options{
+		Dir: cfg.AcceptJournal, Installation: id, Fsync: cfg.JournalFsync, Metrics: journal.NewMetrics(reg), Log: parts.Log,
+	})
+	return j, j.Announce(ctx, parts.Postgres)
 }
 
 // api is what the handlers of both sides are made of.

@@ -63,7 +63,7 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 		return err
 	}
 	if cfg.Durability == pipeline.DurabilityReplica && s.Features.Replicas == 0 {
-		log.Warn("DURABILITY=replica, but no replica is connected to Redis: accepts are told as fsync until one is")
+		log.Warn("DURABILITY=replica, but no replica is connected to Redis: receipts say fsync until one is")
 	}
 	if err := waitFor(ctx, "Postgres", cfg.StartTimeout, log, func(ctx context.Context) error {
 		return s.openPostgres(ctx, cfg)

@@ -83,7 +83,7 @@ func serve(ctx context.Context, server *http.Server, l net.Listener, shutdown ti
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
 		log.Warn("requests under way were cut off", "error", err)
-		_ = server.Close() // the reason is told above
+		_ = server.Close() // the error says why
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return err

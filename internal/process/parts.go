@@ -7,6 +7,7 @@ import (
 
 	"sluice/db"
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/lifecycle"
@@ -102,6 +103,11 @@ func (p *Parts) Replayer() *deadletter.Replayer {
 // Resubmitter submits accepts to Redis again that it may have lost.
 func (p *Parts) Resubmitter() *resubmit.Resubmitter {
 	return resubmit.New(p.Redis, p.Keys, p.Postgres, p.Burier(), p.Metrics.Resubmit, p.Log)
+}
+
+// Journaled submits what the journal of an admission holds to Redis again.
+func (p *Parts) Journaled(a *admission.Controller) *resubmit.Journaled {
+	return resubmit.NewJournaled(p.Resubmitter(), a.Journal(), p.Postgres, a.Settle)
 }
 
 // Auditor compares Redis with Postgres.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -61,7 +62,9 @@ func Launch(servers *localservers.Servers, program Program) (*Process, error) {
 	}
 	p := newProcess(program.Name, program.OnLine)
 	p.program, err = servers.Run(localservers.Program{
-		Name: program.Name, Path: program.Path, Args: program.Args, Env: program.Environ, Stdout: p, Stderr: p,
+		Name: program.Name, Path: program.Path, Args: program.Args, Stdout: p, Stderr: p,
+		// Beside the servers' data, unless it says otherwise: what the program accepts ends with them.
+		Env: append([]string{"ACCEPT_JOURNAL=" + filepath.Join(servers.Dir(), "accept-journal")}, program.Environ...),
 	})
 	if err != nil {
 		return nil, err

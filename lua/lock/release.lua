@@ -7,7 +7,7 @@
 -- A free lock keeps its fence until its lease would have ended, so that the next fence is higher even if the clock is
 -- set back meanwhile; and its last hold, so that a retry of this call gets the answer of the first run. After a
 -- hand-over a lock is kept for 1000 ms for the new holder, which is sent "<hold> <fence>" and may begin without another
--- call (lock/wait.go describes when).
+-- call (lock/acquisition.go describes when).
 --
 -- KEYS[1] lock    string, see acquire.lua
 -- KEYS[2] queue   sorted set of waiters

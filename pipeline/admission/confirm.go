@@ -29,11 +29,9 @@ const (
 // confirmer finds out how durable the accepts of a call are. It reports no level that was not confirmed on the very
 // connection that accepted, by a server process that was examined on that connection.
 type confirmer struct {
-	want        pipeline.Durability
-	rdb         redis.UniversalClient
-	connections *connections
-	metrics     *Metrics
-	log         *slog.Logger
+	want    pipeline.Durability
+	metrics *Metrics
+	log     *slog.Logger
 
 	suspendedUntil atomic.Int64 // Unix time in ns; see confirmSuspension
 
@@ -41,39 +39,22 @@ type confirmer struct {
 	reported pipeline.Durability // the latest level; a change is logged once
 }
 
-func newConfirmer(rdb redis.UniversalClient, want pipeline.Durability, m *Metrics, log *slog.Logger) *confirmer {
-	return &confirmer{want: want, rdb: rdb, connections: newConnections(rdb), metrics: m, log: log, reported: want}
+func newConfirmer(want pipeline.Durability, m *Metrics, log *slog.Logger) *confirmer {
+	return &confirmer{want: want, metrics: m, log: log, reported: want}
 }
 
-// connect returns what a call must run on for its accepts to be confirmed: an examined connection of its own, or the
-// client where memory is enough. The marker is a key of ours in the call's partition. The caller gives it back with
-// failed or confirm.
-func (c *confirmer) connect(ctx context.Context, marker string) (redis.Scripter, error) {
-	if c.want == pipeline.DurabilityMemory {
-		return c.rdb, nil
-	}
-	return c.connections.take(ctx, marker)
-}
-
-// failed takes back what connect returned, after an error of the call.
-func (c *confirmer) failed(on redis.Scripter, err error) {
+// confirm returns the level of the accepts and replays of a call that was made on a connection. again means that the
+// call was made before with the same order ids: its accepts may then have been written on another connection. A
+// confirmation that fails is a lower level; the error is one of the connection, and not of the call.
+func (c *confirmer) confirm(
+	on redis.Scripter, marker string, again bool, reply lua.AdmitReply,
+) (level pipeline.Durability, err error) {
+	level = pipeline.DurabilityMemory
 	if conn, ok := on.(*connection); ok {
-		c.connections.put(conn, err)
-	}
-}
-
-// confirm takes back what connect returned, and returns the level of the call's accepts and replays. again means that
-// the call was made before with the same order ids: its accepts may then have been written on another connection. A
-// confirmation that fails is a lower level, not an error.
-func (c *confirmer) confirm(on redis.Scripter, marker string, again bool, reply lua.AdmitReply) pipeline.Durability {
-	level := pipeline.DurabilityMemory
-	if conn, ok := on.(*connection); ok {
-		var err error
 		level, err = c.waitFor(conn, marker, again, reply)
-		c.connections.put(conn, err)
 	}
 	c.report(reply, level)
-	return level
+	return level, err
 }
 
 // waitFor waits for the disk and for a replica, as far as DURABILITY asks for them. The error is one of the connection.
@@ -86,7 +67,7 @@ func (c *confirmer) waitFor(
 	switch {
 	case accepted+replayed == 0, !needsDisk && !needsReplica:
 		return byReply, nil
-	case needsDisk && !conn.features.WaitsForDisk():
+	case needsDisk && !conn.waitsForDisk:
 		return byReply, nil
 	case time.Now().UnixNano() < c.suspendedUntil.Load():
 		return byReply, nil

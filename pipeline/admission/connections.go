@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/pipeline"
-	"sluice/pipeline/redisstore"
 	"sluice/pipeline/retry"
 )
 
@@ -17,73 +16,47 @@ const (
 	// usual installation, so that a flood on all of them examines none anew. It is half of a process' connections
 	// (config.redisPoolSize).
 	maxIdleConnections = 16
-	// examineEvery is how old the last examination of a server may get: its settings can be changed while it runs.
-	examineEvery = 10 * time.Second
 )
 
 // connection is one connection to one server process that was examined for what its replies confirm. It never
 // reconnects by itself, so another process can't take the place of the one that was examined.
 type connection struct {
 	*redis.Conn
-	node     *redis.Client
-	features redisstore.Features
-	byReply  pipeline.Durability // what a reply on this connection proves
-	examined time.Time           // zero: not yet, or again with the next call
+	node         *redis.Client
+	byReply      pipeline.Durability // what a reply on this connection proves
+	waitsForDisk bool                // the server can be asked to wait until the disk has everything
+	examined     time.Time           // zero: not yet, or again with the next call
 }
 
 // connections keeps examined connections for later calls. A connection serves one call at a time.
 type connections struct {
-	rdb redis.UniversalClient
+	rdb  redis.UniversalClient
+	want pipeline.Durability
 
 	mu     sync.Mutex    // protects the rest
 	idle   []*connection // the one used last comes last
 	closed bool
 }
 
-func newConnections(rdb redis.UniversalClient) *connections { return &connections{rdb: rdb} }
+func newConnections(rdb redis.UniversalClient, want pipeline.Durability) *connections {
+	return &connections{rdb: rdb, want: want}
+}
 
-// take returns a connection to the server of the marker's partition. The server has been examined on it within
-// examineEvery.
-func (c *connections) take(ctx context.Context, marker string) (*connection, error) {
+// take returns what a call must run on for its accepts to be confirmed: a connection to the server of the marker's
+// partition, which examine has yet to see, or the client where memory is enough. The marker is a key of ours in the
+// partition. The caller gives it back with put.
+func (c *connections) take(ctx context.Context, marker string) (redis.Scripter, error) {
+	if c.want == pipeline.DurabilityMemory {
+		return c.rdb, nil
+	}
 	node, err := c.nodeOf(ctx, marker)
 	if err != nil {
 		return nil, err
 	}
-	conn := c.pop(node)
-	if conn == nil {
-		conn = &connection{Conn: node.Conn(), node: node}
-	}
-	if time.Since(conn.examined) < examineEvery {
+	if conn := c.pop(node); conn != nil {
 		return conn, nil
 	}
-	if err := conn.examine(ctx, marker); err != nil {
-		c.put(conn, err)
-		return nil, err
-	}
-	return conn, nil
-}
-
-// examine finds out what the server's replies confirm. Where each reply proves that the disk has everything, one write
-// makes that true of what the server loaded when it started, too: it was read, but not necessarily from the disk.
-func (conn *connection) examine(ctx context.Context, marker string) error {
-	features, err := redisstore.Examine(ctx, conn)
-	if err != nil {
-		return err
-	}
-	conn.features, conn.byReply, conn.examined = features, pipeline.DurabilityMemory, time.Now()
-	if features.Durability() != pipeline.DurabilityFsync {
-		return nil
-	}
-	err = conn.Set(ctx, marker, "1", 0).Err()
-	switch {
-	case err == nil:
-		conn.byReply = pipeline.DurabilityFsync
-	case retry.IsTransient(err):
-		return err
-	default: // Redis is full: it still answers what needs no memory
-		conn.examined = time.Time{}
-	}
-	return nil
+	return &connection{Conn: node.Conn(), node: node}, nil
 }
 
 // nodeOf finds the server of a key.
@@ -110,10 +83,15 @@ func (c *connections) pop(node *redis.Client) *connection {
 	return nil
 }
 
-// put takes a connection back. After an error of the network or of a change of servers all idle ones are closed: they
-// lead to the same place, and each would cost a buyer a failed call.
-func (c *connections) put(conn *connection, err error) {
-	broken := err != nil && retry.IsTransient(err)
+// put takes back what take returned, with the error of its last call. After an error of the network, of a change of
+// servers, or of a user who may not do what is needed, all idle connections are closed: they lead to the same place,
+// and each would cost a buyer a failed call. One that was refused never becomes better by itself.
+func (c *connections) put(on redis.Scripter, err error) {
+	conn, ok := on.(*connection)
+	if !ok {
+		return // the client
+	}
+	broken := err != nil && (retry.IsTransient(err) || retry.IsRefused(err))
 	c.mu.Lock()
 	var drop []*connection
 	if broken {

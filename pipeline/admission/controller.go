@@ -2,59 +2,19 @@ package admission
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/journal"
 	"sluice/pipeline/ordernumber"
 	"sluice/pipeline/retry"
 )
-
-// Receipt is what a buyer gets after an accept.
-type Receipt struct {
-	SaleID     string
-	OrderID    string
-	Number     int64
-	Quantity   int
-	Durability pipeline.Durability
-	AcceptedAt time.Time // by Redis' clock
-}
-
-// Result is the outcome of an order request. Every one is expected, none is an error.
-type Result string
-
-// The results.
-const (
-	Accepted       = Result(lua.AdmitAccepted)       // the order is accepted
-	Replayed       = Result(lua.AdmitReplayed)       // it was, by a request with the same idempotency key and quantity
-	AlreadyOrdered = Result(lua.AdmitAlreadyOrdered) // the buyer has another order
-	KeyReused      = Result(lua.AdmitKeyReused)      // it has the same idempotency key and another quantity
-	SoldOut        = Result(lua.AdmitSoldOut)        // fewer units left than asked for, or the waitlist comes first
-	NotOpen        = Result(lua.AdmitNotOpen)        // before the window
-	Closed         = Result(lua.AdmitClosed)         // after the window, or closed by an operator
-	Paused         = Result(lua.AdmitPaused)         // paused by an operator
-	OverLimit      = Result(lua.AdmitOverLimit)      // more units than the sale allows in one order
-	BacklogFull    = Result(lua.AdmitBacklogFull)    // too many events wait for the workers; try again later
-)
-
-// Decision is the answer to an order request.
-type Decision struct {
-	Result      Result
-	Receipt     Receipt   // of the accepted or replayed order; of the earlier one for already-ordered and key-reused
-	OpensAt     time.Time // the window and limits that Redis decided by
-	ClosesAt    time.Time
-	MaxQuantity int
-	Remaining   int64 // units left on the buyer's partition after the batch
-}
 
 // Options bound how much a Controller may queue and how long it may take. Zero values get the defaults.
 type Options struct {
@@ -64,6 +24,7 @@ type Options struct {
 	BatchLimit     int                 // requests per script call; default and maximum lua.MaxAdmitBatch
 	RequestTimeout time.Duration       // from call to answer; default 2 s
 	AttemptTimeout time.Duration       // one script call; default 750 ms, so that a lost reply leaves time for another try
+	Journal        *journal.Journal    // keeps every accept before its receipt is given; default: one in memory
 }
 
 func (o Options) withDefaults() Options {
@@ -85,21 +46,27 @@ func (o Options) withDefaults() Options {
 	if o.AttemptTimeout <= 0 {
 		o.AttemptTimeout = retry.AttemptTimeout
 	}
+	if o.Journal == nil {
+		o.Journal = journal.Open(journal.Options{})
+	}
 	return o
 }
 
 // Controller answers order requests. Per sale and partition it keeps one gate: requests that arrive while a script call
 // is in flight go together with the next one, so that a lone request waits for nothing and a flood is batched.
 type Controller struct {
-	keys      pipeline.Keys
-	numbers   *ordernumber.Generator
-	confirmer *confirmer
-	opts      Options
-	metrics   *Metrics
-	log       *slog.Logger
+	keys        pipeline.Keys
+	numbers     *ordernumber.Generator
+	connections *connections
+	confirmer   *confirmer
+	opts        Options
+	metrics     *Metrics
+	log         *slog.Logger
 
-	gates  sync.Map // SalePartition → *gate; as many as there are sales with requests
-	recent recentAccepts
+	gates sync.Map // SalePartition → *gate; as many as there are sales with requests
+
+	// attempts on a partition read-lock it from the call of the script until its accepts are in the journal
+	attempts [pipeline.MaxPartitions]sync.RWMutex
 
 	mu      sync.Mutex // serializes start and Close, so that no drain starts after Close has begun
 	closing atomic.Bool
@@ -113,8 +80,8 @@ func New(rdb redis.UniversalClient, keys pipeline.Keys, opts Options, m *Metrics
 		m = NewMetrics(nil)
 	}
 	return &Controller{
-		keys: keys, numbers: ordernumber.NewGenerator(rdb, keys), confirmer: newConfirmer(rdb, opts.Durability, m, log),
-		opts: opts, metrics: m, log: log,
+		keys: keys, numbers: ordernumber.NewGenerator(rdb, keys), connections: newConnections(rdb, opts.Durability),
+		confirmer: newConfirmer(opts.Durability, m, log), opts: opts, metrics: m, log: log,
 	}
 }
 
@@ -126,13 +93,28 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 	if err := req.Validate(); err != nil {
 		return Decision{}, err
 	}
+	request, err := NewRequest(req)
+	if err != nil {
+		return Decision{}, err
+	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
-	decision, err := c.gate(sale, req.UserID).submit(ctx, req)
+	at := pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(req.UserID)}
+	decision, err := c.gate(at).submit(ctx, request)
 	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err
 }
+
+// Settle returns when the attempts on a partition that were under way have ended, and their accepts are in the journal.
+// That takes as long as one attempt at most.
+func (c *Controller) Settle(p pipeline.Partition) {
+	c.attempts[p].Lock()
+	c.attempts[p].Unlock() //nolint:staticcheck // those that were under way have ended now
+}
+
+// Journal keeps the accepts of this Controller.
+func (c *Controller) Journal() *journal.Journal { return c.opts.Journal }
 
 // Close refuses new requests and waits for the calls in flight, at most until the context ends.
 func (c *Controller) Close(ctx context.Context) error {
@@ -142,7 +124,7 @@ func (c *Controller) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		c.drains.Wait()
-		c.confirmer.connections.close()
+		c.connections.close()
 		close(done)
 	}()
 	select {
@@ -151,47 +133,4 @@ func (c *Controller) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// start runs a gate's drain unless the Controller is closing.
-func (c *Controller) start(drain func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing.Load() {
-		return false
-	}
-	c.drains.Go(drain)
-	return true
-}
-
-func (c *Controller) gate(sale *pipeline.Sale, userID string) *gate {
-	id := pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}
-	if g, ok := c.gates.Load(id); ok {
-		return g.(*gate)
-	}
-	g, _ := c.gates.LoadOrStore(id, newGate(c, id))
-	return g.(*gate)
-}
-
-// NewRequest gives a request its order id. The id is made once, before the first attempt: it makes a second attempt
-// harmless. Errors: KindUnavailable, where the system gives no randomness.
-func NewRequest(req pipeline.OrderRequest) (lua.AdmitRequest, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return lua.AdmitRequest{}, pipeline.Wrap(pipeline.KindUnavailable, err, "no randomness for an order id")
-	}
-	r := lua.AdmitRequest{
-		OrderID: id.String(), UserID: req.UserID, Quantity: req.Quantity, TraceParent: req.TraceParent,
-	}
-	if req.IdempotencyKey != "" {
-		r.KeyHash = shortHash(req.IdempotencyKey)
-		r.PayloadHash = shortHash(strconv.Itoa(req.Quantity))
-	}
-	return r, nil
-}
-
-// shortHash keeps 96 bits: enough that two keys of one buyer never collide, and short in a million slots.
-func shortHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:12])
 }

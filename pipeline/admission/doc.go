@@ -1,10 +1,11 @@
 // Package admission answers order requests: it is the first stage of an order's way, and the one that a buyer waits
 // for. A script in Redis decides; it takes the units, fills the buyer's slot and appends the event in one step.
 //
-// Read controller.go first, the entrance of all requests; then gate.go, which batches the requests of one sale and
-// partition and repeats a call whose reply was lost; confirm.go, which finds out how durable the accepts of a call are;
-// and connections.go, the examined connections that it needs for that. recent.go remembers the accepts of the last
-// minute, to submit them again if Redis loses them.
+// Read controller.go first, the entrance of all requests, and request.go, which gives each its order id; then gate.go,
+// which batches the requests of one sale and partition and repeats a call whose reply was lost; attempt.go, one call of
+// the script, on a connection of connections.go whose server examine.go has seen; confirm.go, which finds out how
+// durable its accepts are; journal.go, which remembers the accepts of the last minute, to submit them again if Redis
+// loses them; and decision.go, what the buyer is answered.
 //
 // It relies on the sale being in Redis (package sales) and on Redis being verified (package recovery); until then it
 // answers KindNotLoaded. It never asks Postgres. It persists nothing: from the event on, an order belongs to package

@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,6 +24,15 @@ type gate struct {
 	mu       sync.Mutex // protects the two below
 	queue    []*pendingRequest
 	draining bool
+}
+
+// gate returns the gate of a sale's partition, and makes it for the first request.
+func (c *Controller) gate(id pipeline.SalePartition) *gate {
+	if g, ok := c.gates.Load(id); ok {
+		return g.(*gate)
+	}
+	g, _ := c.gates.LoadOrStore(id, newGate(c, id))
+	return g.(*gate)
 }
 
 func newGate(c *Controller, at pipeline.SalePartition) *gate {
@@ -47,11 +55,7 @@ var errNoAnswer = pipeline.Errorf(pipeline.KindUnavailable,
 	"no answer from Redis in time; repeat the request with the same Idempotency-Key")
 
 // submit queues a request and waits for its answer.
-func (g *gate) submit(ctx context.Context, req pipeline.OrderRequest) (Decision, error) {
-	request, err := NewRequest(req)
-	if err != nil {
-		return Decision{}, err
-	}
+func (g *gate) submit(ctx context.Context, request lua.AdmitRequest) (Decision, error) {
 	pending := &pendingRequest{ctx: ctx, request: request, answer: make(chan answer, 1)}
 	if err := g.enqueue(pending); err != nil {
 		return Decision{}, err
@@ -81,6 +85,17 @@ func (g *gate) enqueue(pending *pendingRequest) error {
 	g.draining = true
 	g.queue = append(g.queue, pending)
 	return nil
+}
+
+// start runs a gate's drain unless the Controller is closing.
+func (c *Controller) start(drain func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing.Load() {
+		return false
+	}
+	c.drains.Go(drain)
+	return true
 }
 
 // drain runs batches until the queue is empty.
@@ -124,9 +139,9 @@ func (g *gate) run(batch []*pendingRequest) {
 		if len(batch) == 0 {
 			return
 		}
-		reply, level, err := g.attempt(batch, again)
+		made, err := g.attempt(batch, again)
 		if err == nil {
-			g.deliver(batch, reply, level)
+			g.deliver(batch, made)
 			return
 		}
 		g.controller.metrics.retries.Inc()
@@ -145,74 +160,7 @@ func (g *gate) run(batch []*pendingRequest) {
 	}
 }
 
-// attempt runs the script once and finds out how durable its accepts are.
-func (g *gate) attempt(batch []*pendingRequest, again bool) (lua.AdmitReply, pipeline.Durability, error) {
-	c := g.controller
-	ctx, cancel := context.WithTimeout(context.Background(), c.opts.AttemptTimeout)
-	defer cancel()
-	if err := g.number(ctx, batch); err != nil {
-		return lua.AdmitReply{}, "", err
-	}
-	requests := make([]lua.AdmitRequest, len(batch))
-	for i, pending := range batch {
-		requests[i] = pending.request
-	}
-	c.metrics.batchSize.Observe(float64(len(batch)))
-	conn, err := c.confirmer.connect(ctx, g.marker)
-	if err != nil {
-		return lua.AdmitReply{}, "", err
-	}
-	reply, err := lua.Admit(ctx, conn, g.keys, g.at.SaleID, c.opts.StreamMaxLag, requests)
-	if err != nil {
-		c.confirmer.failed(conn, err)
-		return lua.AdmitReply{}, "", err
-	}
-	return reply, c.confirmer.confirm(conn, g.marker, again, reply), nil
-}
-
-// number gives order numbers to the requests that have none yet; a second attempt keeps those of the first.
-func (g *gate) number(ctx context.Context, batch []*pendingRequest) error {
-	if !slices.ContainsFunc(batch, func(pending *pendingRequest) bool { return pending.request.Number == 0 }) {
-		return nil
-	}
-	numbers := make([]int64, len(batch))
-	if err := g.controller.numbers.Take(ctx, numbers); err != nil {
-		return err
-	}
-	for i, pending := range batch {
-		if pending.request.Number == 0 {
-			pending.request.Number = numbers[i]
-		}
-	}
-	return nil
-}
-
-func (g *gate) deliver(batch []*pendingRequest, reply lua.AdmitReply, level pipeline.Durability) {
-	g.remember(batch, reply)
-	for i, pending := range batch {
-		outcome := reply.Outcomes[i]
-		switch outcome.Code { //nolint:exhaustive // the others are decisions
-		case lua.AdmitNotLoaded:
-			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", g.at.SaleID)}
-			continue
-		case lua.AdmitUntrusted:
-			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart",
-				g.at.SaleID)}
-			continue
-		}
-		pending.answer <- answer{decision: Decision{
-			Result: Result(outcome.Code),
-			Receipt: Receipt{
-				SaleID: g.at.SaleID, OrderID: outcome.Slot.OrderID, Number: outcome.Slot.Number,
-				Quantity: outcome.Slot.Quantity, Durability: level,
-				AcceptedAt: time.UnixMilli(outcome.Slot.AcceptedMS).UTC(),
-			},
-			OpensAt: time.UnixMilli(reply.OpensMS).UTC(), ClosesAt: time.UnixMilli(reply.ClosesMS).UTC(),
-			MaxQuantity: reply.MaxQuantity, Remaining: reply.Stock,
-		}}
-	}
-}
-
+// fail gives the requests of a batch that have no answer yet an error.
 func fail(batch []*pendingRequest, err error) {
 	for _, pending := range batch {
 		select {

@@ -34,7 +34,7 @@ func (r *Replayer) order(ctx context.Context, letter *Letter, sale *pipeline.Sal
 	if ownSlot(letter, slot, sale.PartitionOf(as.UserID)) {
 		return r.ownOrder(ctx, generation, letter, sale, as, slot)
 	}
-	return r.newOrder(ctx, letter, sale, as)
+	return r.newOrder(ctx, generation, letter, sale, as)
 }
 
 // slot is the buyer's slot in the sale; the zero Slot where it is free.
@@ -42,12 +42,17 @@ func (r *Replayer) slot(ctx context.Context, sale *pipeline.Sale, userID string)
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	slot, err := redisstore.ReadSlot(
-		ctx, r.rdb, r.keys, pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}, userID,
+		ctx, r.rdb, r.keys, placeOf(sale, userID), userID,
 	)
 	if pipeline.KindOf(err) == pipeline.KindNotFound {
 		return lua.Slot{}, nil
 	}
 	return slot, err
+}
+
+// placeOf is the share of a sale that serves a buyer.
+func placeOf(sale *pipeline.Sale, userID string) pipeline.SalePartition {
+	return pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}
 }
 
 // ownSlot reports whether a slot is that of the letter's own accept, whose release could not be written. Where the
@@ -77,11 +82,7 @@ func (r *Replayer) ownOrder(
 	if _, err := r.begin(ctx, letter, slot.OrderID, as); err != nil {
 		return "", err
 	}
-	err := r.persist(ctx, generation, letter, pipeline.Event{
-		Partition: letter.Partition, EntryID: letter.EntryID, SaleID: sale.ID, Sequence: slot.Sequence,
-		OrderID: slot.OrderID, Number: slot.Number, UserID: as.UserID, Quantity: slot.Quantity,
-		AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(),
-	})
+	err := r.persist(ctx, generation, letter, redisstore.EventOfSlot(placeOf(sale, as.UserID), as.UserID, slot))
 	r.noteRefusal(ctx, letter, err)
 	return slot.OrderID, err
 }
@@ -104,8 +105,12 @@ func (r *Replayer) persist(
 	}
 }
 
-// newOrder has the order admitted like every other, under an id that is stored before the call.
-func (r *Replayer) newOrder(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs) (string, error) {
+// newOrder has the order admitted like every other, under an id that is stored before the call, and persists it: no
+// accept journal has it, so until it has its row the letter is what it can be made from again. What a worker finds in
+// the stream afterwards is a repeated delivery. An order that Postgres refuses is left to the worker, which buries it.
+func (r *Replayer) newOrder(
+	ctx context.Context, generation pipeline.Generation, letter *Letter, sale *pipeline.Sale, as ReplayAs,
+) (string, error) {
 	if err := r.checkBuyer(ctx, letter, sale, as); err != nil {
 		return "", err
 	}
@@ -117,9 +122,16 @@ func (r *Replayer) newOrder(ctx context.Context, letter *Letter, sale *pipeline.
 	if err != nil {
 		return "", err
 	}
-	err = r.admit(ctx, letter, sale, as, orderID)
+	accepted, err := r.admit(ctx, letter, sale, as, orderID)
 	r.noteRefusal(ctx, letter, err)
-	return orderID, err
+	if err != nil || accepted == nil {
+		return orderID, err
+	}
+	err = r.persist(ctx, generation, letter, *accepted)
+	if kind := pipeline.KindOf(err); kind == pipeline.KindUnavailable || kind == "" {
+		return orderID, err
+	}
+	return orderID, nil
 }
 
 // checkBuyer refuses a replay for a buyer who has another live order: Redis may have forgotten it, and would accept
@@ -158,16 +170,23 @@ func (r *Replayer) begin(ctx context.Context, letter *Letter, orderID string, as
 }
 
 // admit asks Redis for the order, unless Postgres knows it: an order that an earlier try made may have ended since, and
-// its slot be free, so that asking again would take units twice.
-func (r *Replayer) admit(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs, orderID string) error {
+// its slot be free, so that asking again would take units twice. It returns the accept, or nil where Postgres has the
+// order.
+func (r *Replayer) admit(
+	ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs, orderID string,
+) (*pipeline.Event, error) {
 	if _, err := r.store.Order(ctx, sale.ID, orderID); pipeline.KindOf(err) != pipeline.KindNotFound {
-		return err
+		return nil, err
 	}
 	outcome, err := r.call(ctx, sale, lua.AdmitRequest{OrderID: orderID, UserID: as.UserID, Quantity: as.Quantity})
-	if err != nil || outcome.Code == lua.AdmitAccepted {
-		return err
+	if err != nil {
+		return nil, err
 	}
-	return refusedReplay(letter, sale, as, outcome)
+	if outcome.Code != lua.AdmitAccepted {
+		return nil, refusedReplay(letter, sale, as, outcome)
+	}
+	event := redisstore.EventOfSlot(placeOf(sale, as.UserID), as.UserID, outcome.Slot)
+	return &event, nil
 }
 
 // call numbers the order and asks for it, once: repeating the replay repeats the call.

@@ -134,6 +134,29 @@ func TestReplayOfARefusedOrder(t *testing.T) {
 	again(r, id, "replayed", order)
 }
 
+// TestReplayThenRedisLosesAll: a letter that says replayed has its order in Postgres, whatever Redis loses.
+func TestReplayThenRedisLosesAll(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 5}})
+	p := r.Sale.Partitions[0]
+	if err := r.Redis.XAdd(r.Ctx(), &redis.XAddArgs{Stream: r.Keys.Orders(p), Values: map[string]any{
+		"v": "1", "s": r.Sale.ID, "u": "ann", "q": "1", // the rest is wrecked
+	}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	worker := r.StartWorker(r.Store, worker.Options{})
+	r.Settled()
+	worker.Stop()
+	order := r.MustReplay(r.LastLetter())
+	r.Flush()
+	r.Ensure()
+	if got := liveOrders(r, "ann"); fmt.Sprint(got) != fmt.Sprint([]string{order}) {
+		t.Errorf("ann has %v, want order %s", got, order)
+	}
+	r.Balanced(r.Sale, 1)
+}
+
 // again expects that a repetition says what was done, and does nothing.
 func again(r *pipelinetest.Rig, id int64, says ...string) {
 	r.Helper()

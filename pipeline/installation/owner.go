@@ -72,7 +72,9 @@ func (o ownership) check(
 	for i, p := range partitions {
 		owners[i] = pipe.Get(ctx, keys.Installation(p))
 	}
-	_, _ = pipe.Exec(ctx) // each reply has its own error
+	if _, err := retry.Exec(ctx, pipe); err != nil {
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say to which installation it belongs")
+	}
 	for i, p := range partitions {
 		owner, err := owners[i].Result()
 		switch {

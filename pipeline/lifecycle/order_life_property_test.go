@@ -359,7 +359,7 @@ func (l *life) releaseSome(rt *rapid.T) {
 
 func (l *life) releaseInRedisOnly(due []pipeline.Release) {
 	for _, release := range due {
-		_, _, err := lua.Release(l.Ctx(), l.Redis, l.ReleaseKeys(0, release.SaleID), release.SaleID, 1000,
+		_, _, err := lua.Release(l.Ctx(), l.Redis, l.Keys.ForSale(0, release.SaleID), release.SaleID, 1000,
 			[]lua.ReleaseItem{{UserID: release.UserID, OrderID: release.OrderID}})
 		if err != nil {
 			l.rt.Fatalf("release: %v", err)

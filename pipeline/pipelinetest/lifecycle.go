@@ -32,20 +32,12 @@ func (r *Rig) End(orderID string) {
 		select sale_id, id, sequence, user_id, quantity, partition, 'expired' from closed`, orderID)
 }
 
-// ReleaseKeys are the keys of the scripts that give units back.
-func (r *Rig) ReleaseKeys(p pipeline.Partition, saleID string) lua.SaleKeys {
-	return lua.SaleKeys{
-		Sale: r.Keys.Sale(p, saleID), Buyers: r.Keys.Buyers(p, saleID), Trusted: r.Keys.Trusted(p), Orders: r.Keys.Orders(p),
-		Waitlist: r.Keys.Waitlist(p, saleID), Waiting: r.Keys.Waiting(p, saleID),
-	}
-}
-
 // Release gives an ended order's stock and slot back, and expects it to have had them.
 func (r *Rig) Release(user, orderID string) {
 	r.Helper()
 	p := r.Sale.PartitionOf(user)
 	released, _, err := lua.Release(
-		r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000, []lua.ReleaseItem{{UserID: user, OrderID: orderID}},
+		r.Ctx(), r.Redis, r.Keys.ForSale(p, r.Sale.ID), r.Sale.ID, 1000, []lua.ReleaseItem{{UserID: user, OrderID: orderID}},
 	)
 	if err != nil || !released[0] {
 		r.Fatalf("release the order of %s: %v, %v", user, released, err)

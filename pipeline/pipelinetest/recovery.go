@@ -1,7 +1,6 @@
 package pipelinetest
 
 import (
-	"context"
 	"encoding/json"
 
 	"sluice/lua"
@@ -25,7 +24,7 @@ func (r *Rig) Lose(sale *pipeline.Sale) {
 func (r *Rig) Verifies() {
 	r.Helper()
 	config := r.VerifierConfig()
-	config.Resubmit = r.ResubmitRecent()
+	config.Accepts = r.Journaled()
 	r.Background(recovery.NewVerifier(config).Run)
 }
 
@@ -37,10 +36,16 @@ func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 	}
 }
 
-// ResubmitRecent submits what the admission gave receipts for lately to Redis again.
-func (r *Rig) ResubmitRecent() func(context.Context, pipeline.Partition) error {
-	return resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger).
-		Recent(r.Admission.RecentAccepts)
+// Journaled submits what the admission gave receipts for to Redis again.
+func (r *Rig) Journaled() *resubmit.Journaled {
+	r.Helper()
+	journal := r.Admission.Journal()
+	if err := journal.Announce(r.Ctx(), r.Store); err != nil {
+		r.Fatal(err)
+	}
+	return resubmit.NewJournaled(
+		resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger),
+		journal, r.Store, r.Admission.Settle)
 }
 
 // Burier writes dead letters into the rig's store.

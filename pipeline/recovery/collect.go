@@ -13,7 +13,7 @@ type collected struct {
 	waiting, tickets                                int64
 }
 
-func (c collected) report(l lag, cause string) pipeline.RebuildReport {
+func (c collected) report(l loss, cause string) pipeline.RebuildReport {
 	return pipeline.RebuildReport{
 		SaleID: l.watermark.SaleID, Partition: l.watermark.Partition, Cause: cause, Reason: l.why,
 		StockBefore: l.state.Stock, StockAfter: c.stock, AcceptedBefore: l.state.Accepted, AcceptedAfter: c.accepted,
@@ -30,7 +30,7 @@ type slotTaker interface {
 // first; an event in the stream gets a slot where its order has no row and its buyer no other order: only those hold
 // units.
 func (v *Verifier) collect(
-	ctx context.Context, l lag, events []pipeline.Event, slots slotTaker, waitlist entryTaker,
+	ctx context.Context, l loss, events []pipeline.Event, slots slotTaker, waitlist entryTaker,
 ) (*pipeline.Sale, collected, error) {
 	p := l.watermark.Partition
 	sale, err := v.Store.Sale(ctx, l.watermark.SaleID)

@@ -1,10 +1,12 @@
 // Package recovery makes sure that nothing is sold from a Redis whose state is wrong, and that orders which Redis has
 // lost come back from Postgres and the stream.
 //
-// A Verifier runs in every api and worker (verifier.go). It checks which partitions are trusted (trust.go). The others
-// it compares with Postgres, in a round that closes them and opens them again (round.go). A sale that is behind its
-// watermark (lag.go) is rebuilt: rebuild.go takes the steps, collect.go finds out what the sale must be, stage_slots.go
-// and stage_waitlist.go write it beside the old one. operator_rebuild.go does the same at an operator's request.
+// A Verifier runs in every api and worker (verifier.go). It asks which partitions are trusted (trust.go). The others it
+// compares with Postgres, in a round that closes them and opens them again (round.go). loss.go decides what of a sale
+// Redis has lost; the sale is then rebuilt: rebuild.go takes the steps, collect.go finds out what the sale must be,
+// stage_slots.go and stage_waitlist.go write it beside the old one. operator_rebuild.go does the same at an operator's
+// request. resubmit_journaled.go decides when this process submits the accepts of its journal to Redis again, reopen.go
+// waits until every process has done so, and watch.go looks for losses on partitions that are trusted.
 //
 // A Reconciler runs in the one worker that is elected (reconcile.go): it compares units and buyers while a sale is
 // running, and exports what it finds. A Repairer (repair.go) rebuilds a sale that an audit has proved wrong.

@@ -18,3 +18,9 @@ func (r *Reconciler) Drift(ctx context.Context, sale *pipeline.Sale) (units int6
 	err = r.checkAll(ctx, []*pipeline.Sale{sale}, found)
 	return found[sale.ID].Units, found[sale.ID].Exact, err
 }
+
+// SilentLimit and CoverLimit bound the wait for journals whose processes give no sign of life, or live.
+const (
+	SilentLimit = silentLimit
+	CoverLimit  = coverLimit
+)

@@ -13,6 +13,7 @@ type Metrics struct {
 	trusted        *prometheus.GaugeVec
 	rebuilds       *prometheus.CounterVec
 	acceptsMissing prometheus.Counter
+	uncovered      prometheus.Counter
 	repaired       *prometheus.CounterVec
 	// Those below are exported by the one Reconciler that is elected.
 	stockRemaining *prometheus.GaugeVec
@@ -38,6 +39,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_accepts_missing_total",
 			Help: "Accepts that a rebuild found neither in Postgres nor in the stream; some come back, " +
 				"see sluice_accepts_readmitted_total.",
+		}),
+		uncovered: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_accept_journals_uncovered_total",
+			Help: "Accept journals that a verification of Redis waited for in vain.",
 		}),
 		repaired: counter("sluice_stock_repaired_total",
 			"Units that repairs put back into stock, or took out of it.", "direction"),

@@ -69,7 +69,7 @@ func (v *Verifier) rebuildExclusively(
 		if err != nil {
 			return err
 		}
-		behind, err := v.lags(ctx, sales)
+		behind, err := v.lossesOf(ctx, sales)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (v *Verifier) rebuildExclusively(
 				return err
 			}
 		}
-		return r.open(ctx, partitions)
+		return r.reopen(ctx, partitions, reopenGrace)
 	})
 	if err == nil && !ran {
 		err = pipeline.Errorf(pipeline.KindConflict, "another verification is under way; look again when it is done")
@@ -100,7 +100,7 @@ func partitionsOf(sales []*pipeline.Sale) []pipeline.Partition {
 func (v *Verifier) planRebuild(
 	ctx context.Context, sales []*pipeline.Sale, more []pipeline.Event,
 ) ([]pipeline.RebuildReport, error) {
-	behind, err := v.lags(ctx, sales)
+	behind, err := v.lossesOf(ctx, sales)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ const (
 )
 
 // rebuildPartition rebuilds the sales of a partition that are behind, and opens it for lost accepts.
-func (r *round) rebuildPartition(ctx context.Context, p pipeline.Partition, behind []lag) error {
+func (r *round) rebuildPartition(ctx context.Context, p pipeline.Partition, behind []loss) error {
 	if err := redisstore.CreateGroups(ctx, r.Redis, r.Keys, r.Partitions); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (v *Verifier) inFlight(
 }
 
 // rebuild rebuilds one sale on a partition, from the events that the stream has of it and from Postgres.
-func (r *round) rebuild(ctx context.Context, l lag, events []pipeline.Event) error {
+func (r *round) rebuild(ctx context.Context, l loss, events []pipeline.Event) error {
 	began := time.Now()
 	for range rebuildTries {
 		report, result, err := r.rebuildOnce(ctx, l, events)
@@ -65,6 +65,9 @@ func (r *round) rebuild(ctx context.Context, l lag, events []pipeline.Event) err
 		case result == lua.InstallIncomplete:
 			l.watermark.Lost += report.Missing // already recorded
 			continue
+		}
+		if err := r.Store.FinishRebuild(ctx, report); err != nil {
+			r.Log.Warn("the audit log does not say that a rebuild is done", "sale", report.SaleID, "error", err)
 		}
 		r.Metrics.rebuilt(report)
 		r.Log.Error("a sale was rebuilt in Redis", "sale", report.SaleID, "partition", report.Partition,
@@ -80,7 +83,7 @@ func (r *round) rebuild(ctx context.Context, l lag, events []pipeline.Event) err
 
 // rebuildOnce reads Postgres, stages the slots and the waitlist, records what it is about to do, and installs the sale.
 func (r *round) rebuildOnce(
-	ctx context.Context, l lag, events []pipeline.Event,
+	ctx context.Context, l loss, events []pipeline.Event,
 ) (pipeline.RebuildReport, lua.InstallCode, error) {
 	p := l.watermark.Partition
 	staged := r.Keys.Staged(p, l.watermark.SaleID, r.token)
@@ -103,7 +106,7 @@ func (r *round) rebuildOnce(
 	if r.found != nil {
 		followsFrom(&report, r.found)
 	}
-	// Recorded before it is done: a process that dies between the two leaves a line too many in the audit log, but no
+	// Recorded before it is done: a process that dies between the two leaves a pending line in the audit log, but no
 	// repair ever goes unrecorded.
 	switch err := r.Store.RecordRebuild(ctx, r.generation, r.actor, report); {
 	case errors.Is(err, pipeline.ErrStaleGeneration):

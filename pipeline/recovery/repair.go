@@ -3,11 +3,11 @@ package recovery
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/redisstore"
 )
 
 // RepairReport says what a repair found, did and left over.
@@ -161,11 +161,7 @@ func (r *Repairer) orphans(
 
 // eventOf returns the accept that a slot describes, if it is a valid event: it is decoded like an entry of the stream.
 func eventOf(s *audit.StrayBuyer, sale *pipeline.Sale) (pipeline.Event, bool) {
-	e := pipeline.Event{
-		Partition: s.Partition, EntryID: "slot:" + s.Slot.OrderID, SaleID: sale.ID, Sequence: s.Slot.Sequence,
-		OrderID: s.Slot.OrderID, Number: s.Slot.Number, UserID: s.UserID, Quantity: s.Slot.Quantity,
-		AcceptedAt: time.UnixMilli(s.Slot.AcceptedMS).UTC(),
-	}
+	e := redisstore.EventOfSlot(pipeline.SalePartition{SaleID: sale.ID, Partition: s.Partition}, s.UserID, s.Slot)
 	_, err := pipeline.DecodeEvent(e.Partition, e.EntryID, e.Fields())
 	return e, err == nil
 }

@@ -2,10 +2,12 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/lua"
 	"sluice/pipeline"
@@ -31,7 +33,7 @@ func (v *Verifier) newRound(cause string) *round {
 }
 
 // verify closes the partitions, ends the generation of what was fetched from them, and compares them with Postgres.
-// Those that have lost nothing open at once, the others after they are rebuilt.
+// Those that are behind nothing open once every accept journal is covered, the others after they are rebuilt.
 func (r *round) verify(ctx context.Context, partitions []pipeline.Partition) error {
 	if len(partitions) == 0 {
 		return nil
@@ -42,7 +44,7 @@ func (r *round) verify(ctx context.Context, partitions []pipeline.Partition) err
 	if err := r.begin(ctx, partitions); err != nil {
 		return err
 	}
-	behind, err := r.behind(ctx, partitions)
+	behind, err := r.behind(ctx, partitions, true)
 	if err != nil {
 		return err
 	}
@@ -54,18 +56,40 @@ func (r *round) verify(ctx context.Context, partitions []pipeline.Partition) err
 			lossy = append(lossy, p)
 		}
 	}
-	if err := r.finish(ctx, clean); err != nil {
+	// Both at once: a partition that is behind nothing that Postgres knows of does not wait for the rebuild of another.
+	var reopening errgroup.Group
+	reopening.Go(func() error {
+		err := r.each(ctx, clean, lua.Reopen, lua.Reopening)
+		if err == nil {
+			err = r.reopen(ctx, clean, 0)
+		}
+		if err == nil && len(clean) > 0 {
+			r.Log.Info("Redis is verified", "partitions", len(clean), "took", time.Since(began))
+		}
+		return err
+	})
+	err = r.rebuildAll(ctx, lossy, behind)
+	return errors.Join(err, reopening.Wait())
+}
+
+// takeOver goes on where a verifier died that had made partitions ready to be reopened.
+func (r *round) takeOver(ctx context.Context, partitions []pipeline.Partition) error {
+	if err := r.each(ctx, partitions, lua.Reopen, lua.Reopening); err != nil {
 		return err
 	}
-	if len(clean) > 0 {
-		r.Log.Info("Redis is verified", "partitions", len(clean), "took", time.Since(began))
-	}
+	return r.reopen(ctx, partitions, reopenGrace)
+}
+
+// rebuildAll rebuilds partitions and opens them.
+func (r *round) rebuildAll(
+	ctx context.Context, lossy []pipeline.Partition, behind map[pipeline.Partition][]loss,
+) error {
 	for _, p := range lossy {
 		if err := r.rebuildPartition(ctx, p, behind[p]); err != nil {
 			return err
 		}
 	}
-	return r.open(ctx, lossy)
+	return r.reopen(ctx, lossy, reopenGrace)
 }
 
 // begin closes the partitions and ends the generation: batches that were fetched before can't be persisted any more,
@@ -79,20 +103,6 @@ func (r *round) begin(ctx context.Context, partitions []pipeline.Partition) (err
 	}
 	r.generation, err = r.Store.NextGeneration(ctx)
 	return err
-}
-
-// open lets lost accepts come back first, and then opens the partitions for all buyers.
-func (r *round) open(ctx context.Context, partitions []pipeline.Partition) error {
-	if len(partitions) == 0 {
-		return nil
-	}
-	for _, p := range partitions {
-		if err := r.resubmit(ctx, p); err != nil { // repeated once all is open
-			r.Log.Warn("lost orders could not be submitted to Redis again yet", "partition", p, "error", err)
-		}
-	}
-	retry.Sleep(ctx, reopenGrace)
-	return r.finish(ctx, partitions)
 }
 
 // finish opens partitions for all buyers.

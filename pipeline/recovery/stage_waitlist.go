@@ -19,7 +19,7 @@ type entryTaker interface {
 // the stream and those who have another one. A buyer who joined in Redis without a row in Postgres has had no answer:
 // that entry is dropped, and the buyer's api tries again. buyers are those of the events, and whether they have a slot.
 func (v *Verifier) collectWaitlist(
-	ctx context.Context, l lag, events []pipeline.Event, buyers map[string]bool, c *collected, waitlist entryTaker,
+	ctx context.Context, l loss, events []pipeline.Event, buyers map[string]bool, c *collected, waitlist entryTaker,
 ) error {
 	c.tickets = max(l.state.Tickets, l.watermark.Tickets)
 	inStream := make(map[string]bool, len(events))

@@ -3,7 +3,6 @@ package recovery
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/installation"
+	"sluice/pipeline/journal"
 	"sluice/pipeline/retry"
 )
 
@@ -23,8 +23,6 @@ const (
 	// reopenGrace is how long a partition that has lost something is open for lost accepts only: several looks of every
 	// process that may have some in flight.
 	reopenGrace = 6 * lookEvery
-	// watchEvery is how often the counters of a trusted Redis are compared with Postgres.
-	watchEvery = 2 * time.Second
 	// verifyLimit bounds one verification. A million live orders take some ten seconds.
 	verifyLimit = 10 * time.Minute
 	// verifyName is the name of the lock in Postgres by which verifications exclude each other.
@@ -38,13 +36,36 @@ type VerifyStore interface {
 	Installation(ctx context.Context) (string, error)
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	Watermarks(ctx context.Context) ([]pipeline.Watermark, error)
+	// LatestReleases are those of a sale on a partition that were applied last, up to a limit.
+	LatestReleases(ctx context.Context, at pipeline.SalePartition, limit int) ([]pipeline.Release, error)
+	Generation(ctx context.Context) (pipeline.Generation, error)
 	NextGeneration(ctx context.Context) (pipeline.Generation, error)
+	// UncoveredJournals are the accept journals of which something may not have been submitted again since a generation
+	// began.
+	UncoveredJournals(
+		ctx context.Context, g pipeline.Generation, partitions []pipeline.Partition,
+	) ([]journal.Unanswered, error)
 	RunExclusively(ctx context.Context, name string, do func(context.Context) error) (ran bool, err error)
 	// RecordRebuild refuses what a verification of an earlier generation found, with ErrStaleGeneration.
 	RecordRebuild(ctx context.Context, g pipeline.Generation, actor string, r pipeline.RebuildReport) error
+	// FinishRebuild says that the rebuild that was recorded last is done.
+	FinishRebuild(ctx context.Context, r pipeline.RebuildReport) error
 	// EachWaitlistEntry calls each for every entry of a waitlist on a partition, in the order of tickets.
 	EachWaitlistEntry(ctx context.Context, saleID string, p pipeline.Partition,
 		each func(pipeline.WaitlistEntry) error) error
+}
+
+// KeptAccepts are the accepts that a process keeps.
+type KeptAccepts interface {
+	// Resubmit submits those of some partitions to Redis again, once all that are being answered are among them. It
+	// returns the partitions of which all were submitted.
+	Resubmit(ctx context.Context, partitions []pipeline.Partition) ([]pipeline.Partition, error)
+	// Cover says in Postgres that this was done for some partitions since a generation began.
+	Cover(ctx context.Context, g pipeline.Generation, partitions []pipeline.Partition) error
+	// Uncovered returns those of some partitions for which Postgres does not have that.
+	Uncovered(ctx context.Context, g pipeline.Generation, partitions []pipeline.Partition) ([]pipeline.Partition, error)
+	// TookOver reports whether accepts of another process came to be kept here since the last call.
+	TookOver() bool
 }
 
 // Verifier makes sure that nothing is sold from Redis unless its state is known to be good. Every script that admits,
@@ -69,10 +90,9 @@ type VerifierConfig struct {
 	Metrics    *Metrics // nil: nothing is exported
 	Log        *slog.Logger
 
-	// Resubmit submits this process' recent accepts of a partition to Redis again. It is called after each verification
-	// that may have followed a loss, once for each partition, and again after an error. Nil where a process gives no
-	// receipts.
-	Resubmit func(ctx context.Context, p pipeline.Partition) error
+	// Accepts are those that this process has given receipts for. They are submitted again after each verification that
+	// may have followed a loss. Nil where a process gives no receipts.
+	Accepts KeptAccepts
 	// Found is called with the result of each look: an error for which IsForeign is true while Redis belongs to another
 	// installation. Only Run and Ensure call it. Nil: nothing is called.
 	Found func(error)
@@ -83,7 +103,11 @@ func NewVerifier(c VerifierConfig) *Verifier {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
-	return &Verifier{VerifierConfig: c, seen: make([]seenPartition, c.Partitions)}
+	v := &Verifier{VerifierConfig: c, seen: make([]seenPartition, c.Partitions)}
+	for p := range v.seen {
+		v.seen[p].due = c.Accepts != nil // those of processes before this one
+	}
+	return v
 }
 
 // Run keeps the partitions verified until the context ends. No error ends it. Only one Run, Ensure or Rebuild at a time
@@ -173,37 +197,7 @@ func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 		}
 	}
 	r := v.newRound("restart")
-	return errors.Join(r.verify(ctx, untrusted), r.open(ctx, reopening))
-}
-
-// Job compares the counters of a trusted Redis with Postgres and rebuilds what is behind: a sale that was deleted, or
-// an older state that was restored into the same server process.
-func (v *Verifier) Job() pipeline.Job {
-	return pipeline.Job{Name: "watch", Every: watchEvery, Run: func(ctx context.Context) error {
-		states, _, err := v.look(ctx)
-		if err != nil {
-			return err
-		}
-		var trusted []pipeline.Partition
-		for p, state := range states {
-			if state == lua.Trusted {
-				trusted = append(trusted, pipeline.Partition(p))
-			}
-		}
-		r := v.newRound("watch")
-		behind, err := r.behind(ctx, trusted)
-		if err != nil || len(behind) == 0 {
-			return err
-		}
-		var lossy []pipeline.Partition
-		for p := range behind {
-			lossy = append(lossy, p)
-		}
-		v.Log.Error("Redis has lost something without a restart; its partitions are verified anew",
-			"partitions", fmt.Sprint(lossy))
-		_, err = v.Store.RunExclusively(ctx, verifyName, func(ctx context.Context) error { return r.verify(ctx, lossy) })
-		return err
-	}}
+	return errors.Join(r.verify(ctx, untrusted), r.takeOver(ctx, reopening))
 }
 
 // ensureTimeout bounds EnsureVerified: enough for any state that is not lost.

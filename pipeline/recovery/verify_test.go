@@ -196,7 +196,7 @@ func TestAnAPIThatMissedALossResubmits(t *testing.T) {
 	server := testkit.PrivateRedis(t)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 50, MaxQuantity: 1}})
 	config := r.VerifierConfig()
-	config.Resubmit = r.ResubmitRecent()
+	config.Accepts = r.Journaled()
 	verifier := recovery.NewVerifier(config)
 	if err := verifier.Ensure(r.Ctx()); err != nil {
 		t.Fatal(err)
@@ -240,86 +240,6 @@ func TestKeysOfAnotherTypeAreRebuilt(t *testing.T) {
 	}
 }
 
-// forgetful is a Postgres that goes away just when a rebuild is to be recorded.
-type forgetful struct {
-	recovery.VerifyStore
-	times int
-}
-
-func (f *forgetful) RecordRebuild(
-	ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport,
-) error {
-	if f.times--; f.times >= 0 {
-		return pipeline.Errorf(pipeline.KindUnavailable, "Postgres is away")
-	}
-	return f.VerifyStore.RecordRebuild(ctx, g, actor, report)
-}
-
-// No rebuild is silent: one that can't be recorded is not done, and is done again when it can.
-func TestARebuildIsOnRecord(t *testing.T) {
-	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL()})
-	r.AdmitMany("persisted", 5)
-	r.WorkAll()
-	r.Flush()
-	store := &forgetful{VerifyStore: r.Store, times: 2}
-	if err := recovery.EnsureVerified(r.Ctx(), r.Redis, r.Keys, store, r.Options.Partitions, r.Logger); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Rebuilds(); len(got) != 1 || got[0].Live != 5 {
-		t.Errorf("got rebuilds %+v on record, want the one that was done", got)
-	}
-	r.Balanced(r.Sale, 5)
-}
-
-// overtaken is a Postgres in which another verification begins just when a rebuild is to be recorded: the connection
-// that elected this one was cut.
-type overtaken struct {
-	recovery.VerifyStore
-	times int
-}
-
-func (o *overtaken) RecordRebuild(
-	ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport,
-) error {
-	if o.times--; o.times >= 0 {
-		if _, err := o.NextGeneration(ctx); err != nil {
-			return err
-		}
-	}
-	return o.VerifyStore.RecordRebuild(ctx, g, actor, report)
-}
-
-// A verification that was overtaken while it compared writes nothing into Postgres: the accepts that are lost are
-// counted once.
-func TestAnOvertakenRebuildIsNotOnRecord(t *testing.T) {
-	t.Parallel()
-	server := testkit.PrivateRedis(t)
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL()})
-	r.AdmitMany("persisted", 5)
-	r.WorkAll()
-	// Three more were accepted, and are nowhere.
-	if _, err := r.SQL.Exec(r.Ctx(), `update watermarks set seq = seq + 3`); err != nil {
-		t.Fatal(err)
-	}
-	r.Flush()
-	store := &overtaken{VerifyStore: r.Store, times: 2}
-	if err := recovery.EnsureVerified(r.Ctx(), r.Redis, r.Keys, store, r.Options.Partitions, r.Logger); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Rebuilds(); len(got) != 1 || got[0].Missing != 3 {
-		t.Errorf("got rebuilds %+v on record, want one that misses three", got)
-	}
-	if store.times != -1 {
-		t.Errorf("got %d, want both overtaken rebuilds refused, and a third one recorded", store.times)
-	}
-	var lost int
-	if err := r.SQL.QueryRow(r.Ctx(), `select sum(lost) from watermarks`).Scan(&lost); err != nil || lost != 3 {
-		t.Errorf("got %d lost, %v, want 3", lost, err)
-	}
-}
-
 // An accept that Redis lost, and whose units another buyer has since, is rejected with a letter, so that the buyer is
 // notified.
 func TestALostAcceptThatCannotStand(t *testing.T) {
@@ -334,9 +254,9 @@ func TestALostAcceptThatCannotStand(t *testing.T) {
 		got.Result != admission.Accepted {
 		t.Fatalf("bob: got %s, %v", got.Result, err)
 	}
-	resubmit := r.ResubmitRecent()
+	accepts := r.Journaled()
 	for range 2 {
-		if err := resubmit(r.Ctx(), r.Sale.Partitions[0]); err != nil {
+		if _, err := accepts.Resubmit(r.Ctx(), r.Sale.Partitions); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,7 +3,7 @@
 // begun a new generation, and before the orders are persisted.
 //
 // Two processes know of such orders and submit them again, each through a Resubmitter: a worker the events that it had
-// fetched, an api the accepts that it gave receipts for within the last minute (Recent). An order that has a row in
+// fetched, an api what its accept journal holds (Journaled). An order that has a row in
 // Postgres, or still has its slot in Redis, is left alone. One that was lost takes its units again, and a new event
 // carries it on. Where its units are gone it is rejected, with a dead letter.
 //

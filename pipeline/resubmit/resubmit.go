@@ -2,7 +2,6 @@ package resubmit
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 
@@ -17,6 +16,7 @@ import (
 // Store is what a Resubmitter needs of Postgres.
 type Store interface {
 	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
+	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	deadletter.BuryStore
 }
 
@@ -52,30 +52,6 @@ const (
 	Renewed  Standing = "renewed"  // it was lost, and took its units again; a new event carries it
 	Lost     Standing = "lost"     // it was lost, and its units are gone: it is rejected, with a dead letter
 )
-
-// Recent returns a func that submits a process' recent accepts of a partition again. recentAccepts returns them by
-// sale.
-func (r *Resubmitter) Recent(
-	recentAccepts func(pipeline.Partition) map[string][]pipeline.Accept,
-) func(context.Context, pipeline.Partition) error {
-	return func(ctx context.Context, p pipeline.Partition) error {
-		var errs []error
-		for saleID, accepts := range recentAccepts(p) {
-			standings, err := r.Resubmit(ctx, pipeline.SalePartition{SaleID: saleID, Partition: p}, accepts)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			counts := map[Standing]int{}
-			for _, s := range standings {
-				counts[s]++
-			}
-			r.log.Info("submitted accepted orders to Redis again", "sale", saleID, "partition", p, "orders", len(standings),
-				"held", counts[Held], "known", counts[Known], "renewed", counts[Renewed], "lost", counts[Lost])
-		}
-		return errors.Join(errs...)
-	}
-}
 
 // Resubmit submits accepts of one sale on one partition again, and returns where each stands. After an error, none,
 // some or all of them may have been submitted; submitting them once more is harmless. Errors: KindNotLoaded, where
@@ -125,6 +101,9 @@ func (r *Resubmitter) submit(
 	call, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	reply, err := lua.Resubmit(call, r.rdb, r.keys.ForSale(at.Partition, at.SaleID), at.SaleID, requests)
+	if redis.HasErrorPrefix(err, "BADSLOT") {
+		return r.submitEach(ctx, at, accepts, chunk, standings)
+	}
 	if err != nil {
 		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take lost orders back")
 	}
@@ -145,6 +124,26 @@ func (r *Resubmitter) submit(
 				return err
 			}
 			standings[index] = Lost
+		}
+	}
+	return nil
+}
+
+// submitEach submits accepts one by one: one buyer's slot can't be read, which must not keep the others' orders back.
+// That buyer has a slot, and the audit reports it.
+func (r *Resubmitter) submitEach(
+	ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept, chunk []int, standings []Standing,
+) error {
+	if len(chunk) == 1 {
+		a := &accepts[chunk[0]]
+		r.log.Error("a buyer's slot can't be read, so it is not known whether Redis lost the order",
+			"sale", at.SaleID, "buyer", a.UserID, "order", a.OrderID)
+		standings[chunk[0]] = Held
+		return nil
+	}
+	for i := range chunk {
+		if err := r.submit(ctx, at, accepts, chunk[i:i+1], standings); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -172,7 +172,7 @@ func loadedNotRecorded(t *testing.T) *pipelinetest.Rig {
 
 func adjust(r *pipelinetest.Rig, sale *pipeline.Sale, p pipeline.Partition) {
 	r.Helper()
-	adjusted, _, err := lua.Adjust(r.Ctx(), r.Redis, r.ReleaseKeys(p, sale.ID), sale.ID, 1000, saleFields(sale, p))
+	adjusted, _, err := lua.Adjust(r.Ctx(), r.Redis, r.Keys.ForSale(p, sale.ID), sale.ID, 1000, saleFields(sale, p))
 	if err != nil || adjusted != lua.AdjustAdjusted {
 		r.Fatalf("adjust: %s, %v", adjusted, err)
 	}

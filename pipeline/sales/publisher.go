@@ -22,6 +22,8 @@ type Store interface {
 	Source
 	CreateSale(ctx context.Context, sale *pipeline.Sale) error
 	ChangeSale(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error)
+	// MarkLoading says that a sale is about to be put into Redis, MarkLoaded that it is there.
+	MarkLoading(ctx context.Context, id string) error
 	MarkLoaded(ctx context.Context, id string) error
 }
 
@@ -98,6 +100,11 @@ func (p *Publisher) Change(ctx context.Context, id, actor string, change pipelin
 func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
+	if sale.LoadedAt.IsZero() {
+		if err := p.store.MarkLoading(ctx, sale.ID); err != nil {
+			return err
+		}
+	}
 	for _, partition := range sale.Partitions {
 		if err := p.publishShare(ctx, sale, partition); err != nil {
 			return err

@@ -165,7 +165,8 @@ func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 	event := r.Events(r.Sale)[0]
 	r.Flush()
 	r.Ensure()
-	reply, err := lua.Resubmit(r.Ctx(), r.Redis, admitKeys(r), r.Sale.ID, []lua.AdmitRequest{{
+	keys := r.Keys.ForSale(r.Sale.Partitions[0], r.Sale.ID)
+	reply, err := lua.Resubmit(r.Ctx(), r.Redis, keys, r.Sale.ID, []lua.AdmitRequest{{
 		OrderID: event.OrderID, Number: event.Number, UserID: event.UserID, Quantity: event.Quantity,
 	}})
 	if err != nil || reply.Outcomes[0].Code != lua.AdmitAccepted {
@@ -176,19 +177,6 @@ func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 	}
 	r.Persist(r.Events(r.Sale)...)
 	r.Balanced(r.Sale, 1)
-}
-
-func admitKeys(r *pipelinetest.Rig) lua.SaleKeys {
-	p := r.Sale.Partitions[0]
-	k := r.ReleaseKeys(p, r.Sale.ID)
-	return lua.SaleKeys{
-		Sale:     k.Sale,
-		Buyers:   k.Buyers,
-		Orders:   k.Orders,
-		Trusted:  k.Trusted,
-		Waitlist: k.Waitlist,
-		Waiting:  k.Waiting,
-	}
 }
 
 // TestLeavesRaceWithHandOvers: each buyer either has left or has an order, and the answer says which.

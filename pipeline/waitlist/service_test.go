@@ -174,7 +174,7 @@ func TestJoinsAndLeavesAtEachPointOfDeath(t *testing.T) {
 	}
 	p := r.Sale.PartitionOf("bob")
 	code, _, _, err := lua.Leave(
-		r.Ctx(), r.Redis, r.ReleaseKeys(p, r.Sale.ID), r.Sale.ID, 1000,
+		r.Ctx(), r.Redis, r.Keys.ForSale(p, r.Sale.ID), r.Sale.ID, 1000,
 		lua.ReleaseItem{UserID: "bob", OrderID: mine.Entry.OrderID},
 	)
 	if err != nil || code != lua.LeaveLeft {

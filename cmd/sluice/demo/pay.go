@@ -22,7 +22,7 @@ func (s *session) pay(ctx context.Context, endings []ending) error {
 	done := s.narrator.watch(s.moneyProgress)
 	buyers.Each(ctx, endings, buyers.Pace{AtOnce: payersAtOnce}, func(e ending) { s.settle(ctx, e) })
 	done()
-	s.narrator.notef("%s were told twice, %s under two names, %s with a wrong amount, %s by somebody without the secret",
+	s.narrator.notef("%s were reported twice, %s under two names, %s with a wrong amount, %s by somebody without the secret",
 		number(count[paysTwice]), number(count[paysRenamed]), number(count[paysWrong]), number(count[isForged]))
 	if early := s.history.Payments()[buyers.PaymentWaiting]; early > 0 {
 		s.narrator.notef("%s came before the order was in Postgres (a dead worker holds it), and waits for it",

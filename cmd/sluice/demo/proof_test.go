@@ -31,9 +31,9 @@ const (
 	noStranger  = "no order without a 202"
 	soldOut     = "the rush sold out to the unit: no oversell, no undersell"
 	onePayment  = "every paid order has exactly one payment"
-	asTold      = "every order ended as was told"
+	asTold      = "every order ended as its buyer saw it"
 	fair        = "units went to those who waited, in the order in which they had joined"
-	turnsTold   = "whoever's turn came has the order, whoever left has none"
+	turnsTold   = "a buyer whose turn came has the order, one who left has none"
 	unitsAddUp  = "units paid + units left = units for sale"
 )
 

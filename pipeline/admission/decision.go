@@ -1,0 +1,73 @@
+package admission
+
+import (
+	"time"
+
+	"sluice/lua"
+	"sluice/pipeline"
+)
+
+// Receipt is what a buyer gets after an accept.
+type Receipt struct {
+	SaleID     string
+	OrderID    string
+	Number     int64
+	Quantity   int
+	Durability pipeline.Durability
+	Journaled  bool      // it is on the disk of the api that answers as well
+	AcceptedAt time.Time // by Redis' clock
+}
+
+// Result is the outcome of an order request. Every one is expected, none is an error.
+type Result string
+
+// The results.
+const (
+	Accepted       = Result(lua.AdmitAccepted)       // the order is accepted
+	Replayed       = Result(lua.AdmitReplayed)       // it was, by a request with the same idempotency key and quantity
+	AlreadyOrdered = Result(lua.AdmitAlreadyOrdered) // the buyer has another order
+	KeyReused      = Result(lua.AdmitKeyReused)      // it has the same idempotency key and another quantity
+	SoldOut        = Result(lua.AdmitSoldOut)        // fewer units left than asked for, or the waitlist comes first
+	NotOpen        = Result(lua.AdmitNotOpen)        // before the window
+	Closed         = Result(lua.AdmitClosed)         // after the window, or closed by an operator
+	Paused         = Result(lua.AdmitPaused)         // paused by an operator
+	OverLimit      = Result(lua.AdmitOverLimit)      // more units than the sale allows in one order
+	BacklogFull    = Result(lua.AdmitBacklogFull)    // too many events wait for the workers; try again later
+)
+
+// Decision is the answer to an order request.
+type Decision struct {
+	Result      Result
+	Receipt     Receipt   // of the accepted or replayed order; of the earlier one for already-ordered and key-reused
+	OpensAt     time.Time // the window and limits that Redis decided by
+	ClosesAt    time.Time
+	MaxQuantity int
+	Remaining   int64 // units left on the buyer's partition after the batch
+}
+
+// deliver gives each request of a batch its outcome.
+func (g *gate) deliver(batch []*pendingRequest, made attempted) {
+	reply := made.reply
+	for i, pending := range batch {
+		outcome := reply.Outcomes[i]
+		switch outcome.Code { //nolint:exhaustive // the others are decisions
+		case lua.AdmitNotLoaded:
+			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", g.at.SaleID)}
+			continue
+		case lua.AdmitUntrusted:
+			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart",
+				g.at.SaleID)}
+			continue
+		}
+		pending.answer <- answer{decision: Decision{
+			Result: Result(outcome.Code),
+			Receipt: Receipt{
+				SaleID: g.at.SaleID, OrderID: outcome.Slot.OrderID, Number: outcome.Slot.Number,
+				Quantity: outcome.Slot.Quantity, Durability: made.level, Journaled: made.journaled,
+				AcceptedAt: time.UnixMilli(outcome.Slot.AcceptedMS).UTC(),
+			},
+			OpensAt: time.UnixMilli(reply.OpensMS).UTC(), ClosesAt: time.UnixMilli(reply.ClosesMS).UTC(),
+			MaxQuantity: reply.MaxQuantity, Remaining: reply.Stock,
+		}}
+	}
+}

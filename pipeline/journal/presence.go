@@ -1,0 +1,141 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"sluice/pipeline"
+	"sluice/pipeline/retry"
+)
+
+// PresenceInterval is the time between two signs of life of a journal in Postgres.
+const PresenceInterval = time.Second
+
+// Store is what a journal needs of Postgres.
+type Store interface {
+	OrderStore
+	// TouchJournals says that journals are in the hands of a living process. A new one is added.
+	TouchJournals(ctx context.Context, ids []string, host string) error
+	// ForgetJournals removes journals that hold nothing.
+	ForgetJournals(ctx context.Context, ids []string) error
+	// CoverPartitions says that all that journals hold of some partitions was submitted to Redis again since a generation
+	// began. It fails where a journal is not known.
+	CoverPartitions(ctx context.Context, ids []string, g pipeline.Generation, partitions []pipeline.Partition) error
+	// UncoveredPartitions returns those of some partitions for which that was not said of every one of some journals.
+	UncoveredPartitions(
+		ctx context.Context, ids []string, g pipeline.Generation, partitions []pipeline.Partition,
+	) ([]pipeline.Partition, error)
+}
+
+// Announce says in Postgres that the journal is there. It comes before the first accept: a verification of Redis waits
+// for the journals that it knows of.
+func (j *Journal) Announce(ctx context.Context, store Store) error {
+	host, _ := os.Hostname() // for people only
+	j.presence.Lock()
+	defer j.presence.Unlock()
+	return store.TouchJournals(ctx, j.ids(), host)
+}
+
+// Cover says that all of the journal was submitted to Redis again, for some partitions, since a generation began.
+// Postgres may have lost the journal's row, when it was restored or promoted: it is announced again first.
+func (j *Journal) Cover(
+	ctx context.Context, store Store, g pipeline.Generation, partitions []pipeline.Partition,
+) error {
+	if err := j.Announce(ctx, store); err != nil {
+		return err
+	}
+	return store.CoverPartitions(ctx, j.ids(), g, partitions)
+}
+
+// Uncovered returns those of some partitions for which Postgres does not have that.
+func (j *Journal) Uncovered(
+	ctx context.Context, store Store, g pipeline.Generation, partitions []pipeline.Partition,
+) ([]pipeline.Partition, error) {
+	return store.UncoveredPartitions(ctx, j.ids(), g, partitions)
+}
+
+// ids names the journals in this process' hands: its own, on disk or in memory only, and those that it took over.
+func (j *Journal) ids() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	ids := []string{j.id}
+	for _, h := range j.homes {
+		if h != j.own {
+			ids = append(ids, h.id)
+		}
+	}
+	return ids
+}
+
+// Run keeps Postgres informed that the journal is there, and deletes what it has stored, until the context ends. No
+// error ends it. Follow it by Leave.
+func (j *Journal) Run(ctx context.Context, store Store) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		j.repeat(ctx, PresenceInterval, "announce the accept journal", func(ctx context.Context) error {
+			return j.Announce(ctx, store)
+		})
+	})
+	both.Go(func() {
+		j.repeat(ctx, trimEvery, "trim the accept journal", func(ctx context.Context) error {
+			return errors.Join(j.takeOver(), j.Trim(ctx, store))
+		})
+	})
+	both.Wait()
+}
+
+// takeOver takes over the journals of processes that died beside this one, and makes the own directory where it could
+// not be made yet.
+func (j *Journal) takeOver() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.opts.Dir == "" || j.closed {
+		return nil
+	}
+	return j.adopt()
+}
+
+// Leave ends the journal, when no accept comes any more. If its files hold nothing that Postgres does not have, it is
+// forgotten there, so that nobody waits for it: what is in memory ends with the process.
+func (j *Journal) Leave(ctx context.Context, store Store) error {
+	j.mu.Lock()
+	if j.file != nil {
+		j.endSegment(nil)
+	}
+	j.mu.Unlock()
+	trimErr := j.Trim(ctx, store)
+	ids, empty := j.ids(), trimErr == nil && !j.onDisk()
+	if err := j.Close(); err != nil {
+		return err
+	}
+	if !empty {
+		return trimErr
+	}
+	return store.ForgetJournals(ctx, ids)
+}
+
+// repeat calls a step at an interval, and logs when it begins to fail.
+func (j *Journal) repeat(ctx context.Context, every time.Duration, what string, step func(context.Context) error) {
+	failing := false
+	for {
+		retry.Sleep(ctx, every)
+		if ctx.Err() != nil {
+			return
+		}
+		err := step(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			j.opts.Log.Warn("could not "+what+", will be repeated", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// Unanswered is a journal of which something may not have been submitted to Redis again.
+type Unanswered struct {
+	ID     string
+	Host   string
+	Silent time.Duration // since its process gave its last sign of life
+}
