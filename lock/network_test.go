@@ -222,7 +222,7 @@ func renewedThroughASlowServer(t *testing.T, locks int) (lost, calls int) {
 	const ttl = 30 * time.Second
 	n := network(t, -1)
 	l := n.lockClient(lock.WithTTL(ttl))
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	holds := n.takeAll(l, locks)
 	n.proxy.Slow(200 * time.Millisecond)
 	before := n.calls()

@@ -59,8 +59,8 @@ func crowd(r *pipelinetest.Rig, a *admission.Controller) (stop func() map[string
 	}
 }
 
-// allStand checks, of a sale that was sold out, that no newcomer was accepted, that each order has its row, that none was
-// rejected, and that the books are balanced.
+// allStand checks, of a sale that was sold out, that no newcomer was accepted, that each order has its row, that none
+// was rejected, and that the books are balanced.
 func allStand(r *pipelinetest.Rig, receipts []admission.Receipt, newcomers func() map[string]string) {
 	r.Helper()
 	if accepted := newcomers(); len(accepted) != 0 {
