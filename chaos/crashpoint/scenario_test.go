@@ -232,6 +232,9 @@ type job struct {
 // clock.
 const tries = 3
 
+// byChance are steps that a process takes where no other one has taken them before: elections.
+var byChance = []string{"postgres elect verifier", "postgres end election"}
+
 // lingerLimit is longer than the longest tick of a job that has points.
 const lingerLimit = 5 * time.Second
 
@@ -264,7 +267,7 @@ func TestCrashPoints(t *testing.T) {
 					return
 				}
 			}
-			if j.point.n == 1 {
+			if j.point.n == 1 && !slices.Contains(byChance, j.point.label) {
 				t.Errorf("the process did not pass this point in %d runs, and did in the first", tries)
 			}
 			mu.Lock()
