@@ -128,7 +128,7 @@ func (s *testbed) clear(ctx context.Context) error {
 		return err
 	}
 	p := s.sale.Partitions[0]
-	owned := keys.Look(p)
+	owned := keys.ForVerify(p, "")
 	id, err := s.store.Installation(ctx)
 	if err != nil {
 		return err

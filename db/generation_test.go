@@ -20,7 +20,7 @@ func TestAStaleGenerationPersistsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := f.store.NextGeneration(f.ctx())
+	next, err := f.store.NextGeneration(f.ctx(), nil)
 	if err != nil || next != first+1 {
 		t.Fatalf("next generation: got %d, %v, want %d", next, err, first+1)
 	}
@@ -59,7 +59,7 @@ func TestAGenerationWaitsForItsStatements(t *testing.T) {
 	var begun atomic.Bool
 	done := make(chan error, 1)
 	go func() {
-		_, err := f.store.NextGeneration(f.ctx())
+		_, err := f.store.NextGeneration(f.ctx(), nil)
 		begun.Store(true)
 		done <- err
 	}()
@@ -88,8 +88,8 @@ func TestAGenerationWaitsForItsStatements(t *testing.T) {
 func TestAStaleRebuildIsNotRecorded(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)
-	old := must(f.store.NextGeneration(f.ctx()))(t)
-	now := must(f.store.NextGeneration(f.ctx()))(t)
+	old := must(f.store.NextGeneration(f.ctx(), nil))(t)
+	now := must(f.store.NextGeneration(f.ctx(), nil))(t)
 	report := pipeline.RebuildReport{SaleID: "drop", Partition: 3, Cause: "restart", Missing: 4}
 	recorded := func() int64 {
 		return one[int64](f,

@@ -165,7 +165,7 @@ func TestJoinsOfAnOldGenerationAreNotRecorded(t *testing.T) {
 	f := setup(t)
 	f.waitlistSale()
 	ann := f.joined(waitlistEntry("ann", 1))
-	if _, err := f.store.NextGeneration(f.ctx()); err != nil {
+	if _, err := f.store.NextGeneration(f.ctx(), nil); err != nil {
 		t.Fatal(err)
 	}
 	before := one[string](f, `select string_agg(w::text, '') from waitlist w`)

@@ -18,7 +18,7 @@ var admitScript = redis.NewScript(admitSource)
 const MaxAdmitBatch = 128
 
 const (
-	admitHeader    = 3 // arguments before the first request
+	admitHeader    = 4 // arguments before the first request
 	admitArguments = 7 // arguments of each request
 	replyHeader    = 5 // elements before the first outcome
 	replyOutcome   = 2 // elements of each outcome
@@ -101,12 +101,14 @@ type admitCall struct {
 
 func admit(ctx context.Context, rdb redis.Scripter, keys SaleKeys, call admitCall) (reply AdmitReply, err error) {
 	defer named("admit", &err)
-	args, err := call.args()
+	args, err := call.args(keys.Fence)
 	if err != nil {
 		return AdmitReply{}, err
 	}
 	raw, err := admitScript.Run(ctx, rdb,
-		[]string{keys.Sale, keys.Buyers, keys.Orders, keys.Trusted, keys.Waitlist, keys.Waiting}, args...).Result()
+		[]string{
+			keys.Sale, keys.Buyers, keys.Orders, keys.Trusted, keys.Waitlist, keys.Waiting, keys.Generation,
+		}, args...).Result()
 	if err != nil {
 		return AdmitReply{}, err
 	}
@@ -115,7 +117,7 @@ func admit(ctx context.Context, rdb redis.Scripter, keys SaleKeys, call admitCal
 
 // args points at the requests' fields instead of copying them: boxing seven values per request was most of what a batch
 // allocated.
-func (c admitCall) args() ([]any, error) {
+func (c admitCall) args(fence int64) ([]any, error) {
 	if err := checkBatch(len(c.requests), MaxAdmitBatch); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (c admitCall) args() ([]any, error) {
 		return nil, err
 	}
 	args := make([]any, 0, admitHeader+admitArguments*len(c.requests))
-	args = append(args, c.saleID, c.mode, c.maxEvents)
+	args = append(args, c.saleID, c.mode, c.maxEvents, fence)
 	for i := range c.requests {
 		r := &c.requests[i]
 		if err := r.check(); err != nil {

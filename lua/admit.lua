@@ -20,11 +20,14 @@
 -- KEYS[4] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
 -- KEYS[6] waiting  hash: user id -> waitlist entry
+-- KEYS[7] generation  the verification of this server that was begun last, by Postgres' count
 --
 -- ARGV[1] sale_id       goes into the events; KEYS[1] is what identifies the sale
 -- ARGV[2] mode          "new"; or "resubmit" for accepts that Redis may have lost: those are checked for units only,
 --                       not for window, state, limit and backlog
 -- ARGV[3] max_events    entries that the stream may have, after which nothing new is accepted: at least 1
+-- ARGV[4] fence         the generation in which the partition was verified last, as far as the caller knows: a server
+--                       that has an earlier one was replaced by another, and does not know it
 -- then for each request, 1 to 128 of them:
 -- ARGV[+1] order_id      no spaces
 -- ARGV[+2] number        the order number; 63 bits, so it stays a string throughout (a Lua number has 53)
@@ -48,19 +51,23 @@
 --   backlog-full     the stream has max_events that are not persisted yet; it would have been accepted otherwise; or
 --                    the accept counter is used up, which only a forged entry with a huge sequence can do
 --   not-loaded       Redis does not have the sale: nothing is known, least of all that it sold out
---   untrusted        the state of this server process is not verified: it may be old
+--   untrusted        the state of this server process is not verified: it may be old; or another server was verified
+--                    since
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
--- Cost: O(requests): two INFO (some 5 microseconds), two HMGET, one XLEN, one XADD for each accepted request, two HSET.
+-- Cost: O(requests): two INFO (some 5 microseconds), two GET, two HMGET, one XLEN, one XADD for each accepted request, two HSET.
 
 local sale, buyers, orders, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local sale_id, mode, max_events = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local first, width = 4, 7
+local generation = KEYS[7]
+local sale_id, mode, max_events, fence = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local first, width = 5, 7
 local last = #ARGV - width + 1 -- where the last request begins
 if last < first or (#ARGV - first + 1) % width ~= 0 or (mode ~= 'new' and mode ~= 'resubmit') then
   return redis.error_reply('BADCALL admit: a mode, and 7 arguments for each request')
 elseif not max_events or max_events < 1 then
   return redis.error_reply('BADCALL admit: max_events is not a number of at least 1')
+elseif not fence then
+  return redis.error_reply('BADCALL admit: the fence is not a number')
 end
 
 local time = redis.call('TIME')
@@ -72,6 +79,9 @@ local known = verified == server
 if mode == 'resubmit' and verified and not known then
   local half = 'reopening:' .. server .. ':'
   known = string.sub(verified, 1, #half) == half
+end
+if known and fence > 0 and (tonumber(redis.call('GET', generation) or 0) or 0) < fence then
+  known = false
 end
 local fields = {}
 if known then

@@ -305,7 +305,7 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 	pipe := f.rdb.Pipeline()
 	for range 100 {
 		pipe.Eval(f.ctx, source, []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders, f.saleKeys.Trusted}, saleID,
-			"new", plenty, orderID(1), 1, "ann", 99, "-", "-", "")
+			"new", plenty, 0, orderID(1), 1, "ann", 99, "-", "-", "")
 	}
 	replies, err := pipe.Exec(f.ctx)
 	if err != nil {

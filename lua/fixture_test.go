@@ -75,13 +75,17 @@ func (f *fixture) trust() {
 func (f *fixture) verify() lua.VerifyKeys { return verifyKeys(f.layout) }
 
 func verifyKeys(k pipeline.Keys) lua.VerifyKeys {
-	return lua.VerifyKeys{Trusted: k.Trusted(partition), Installation: k.Installation(partition), ID: "ours"}
+	return lua.VerifyKeys{
+		Trusted: k.Trusted(partition), Installation: k.Installation(partition), Generation: k.Generation(partition),
+		ID: "ours",
+	}
 }
 
 func saleKeysOf(k pipeline.Keys) lua.SaleKeys {
 	return lua.SaleKeys{
 		Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
 		Trusted: k.Trusted(partition), Waitlist: k.Waitlist(partition, saleID), Waiting: k.Waiting(partition, saleID),
+		Generation: k.Generation(partition),
 	}
 }
 

@@ -8,6 +8,12 @@ type SaleKeys struct {
 	Orders   string // the partition's stream of order events
 	Waitlist string // sorted set of the users who wait, by ticket
 	Waiting  string // hash from user id to waitlist entry
+
+	Generation string // that of the last verification of this server
+
+	// Fence is the generation in which the partition was verified last, as far as the caller knows: Admit and Resubmit
+	// accept nothing on a server that was verified in an earlier one, since another has taken its place. Zero: not known.
+	Fence int64
 }
 
 // withOrders are all keys, in the order of the scripts that can hand units over.

@@ -144,7 +144,8 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			for i := range n {
 				reqs = append(reqs, request(i+1, "ann"))
 			}
-			_, err := lua.Admit(ctx, s, lua.SaleKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d"}, saleID, plenty, reqs)
+			keys := lua.SaleKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d", Generation: "e"}
+			_, err := lua.Admit(ctx, s, keys, saleID, plenty, reqs)
 			return err
 		},
 		"settle.lua": func(n int) error {
@@ -170,7 +171,8 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		},
 		"load.lua": func(int) error { _, err := lua.Load(ctx, s, "a", "b", sale); return err },
 		"verify.lua": func(int) error {
-			_, err := lua.BeginVerify(ctx, s, lua.VerifyKeys{Trusted: "a", Installation: "b", ID: "id"}, "token")
+			keys := lua.VerifyKeys{Trusted: "a", Installation: "b", Generation: "c", ID: "id"}
+			_, err := lua.BeginVerify(ctx, s, keys, "token")
 			return err
 		},
 		"install.lua": func(int) error {

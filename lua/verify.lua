@@ -19,15 +19,19 @@
 --                  "verifying:<server>:<token>" being verified; anything else, or nothing: not verified
 --
 -- KEYS[2] installation  id of the installation that the partition belongs to; absent in a new or flushed server
+-- KEYS[3] generation  that of the last verification which got so far as to reopen this server; a server that was
+--                     replaced while it could not be reached still trusts itself, and this tells
 --
 -- ARGV[1] step   "look", "begin", "reopen" or "finish"
 -- ARGV[2] token  names one verification; no spaces
 -- ARGV[3] id     of the caller's installation; "-" to look at a partition of any installation
+-- ARGV[4] verified_in  reopen and finish: that of the verification; of one that is taken over, the one in which the
+--                     partition was verified last by Postgres' count
 --
--- Returns a code, then the server:
+-- Returns a code, the server, and the generation (0 where there is none):
 --   trusted    verified: admission is open (look, finish)
 --   reopening  verified, and open for lost accepts only (look, reopen); reopen also takes it from a verification that
---              may have died after it got so far
+--              may have died after it got so far, unless another server was verified since
 --   verifying  begin: this verification has the partition now, and admission is closed
 --   untrusted  look: not verified, or it belongs to no installation
 --   overtaken  reopen, finish: this verification does not have the partition; nothing changed
@@ -36,8 +40,8 @@
 --
 -- Cost: O(1), two INFO.
 
-local trusted, installation = KEYS[1], KEYS[2]
-local step, token, id = ARGV[1], ARGV[2], ARGV[3]
+local trusted, installation, generation = KEYS[1], KEYS[2], KEYS[3]
+local step, token, id, verified_in = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
@@ -49,7 +53,11 @@ local halfway = state and string.sub(state, 1, #half) == half
 if not id or (id == '-' and step ~= 'look') then
   return redis.error_reply('BADCALL verify: the id of an installation is missing')
 end
+if not verified_in then
+  return redis.error_reply('BADCALL verify: the generation is not a number')
+end
 local owner = redis.call('GET', installation)
+local has = tonumber(redis.call('GET', generation) or 0) or 0
 
 local code, becomes
 if owner and id ~= '-' and owner ~= id then
@@ -67,7 +75,7 @@ elseif step == 'begin' then
   becomes = own
 elseif step == 'reopen' then
   code = 'overtaken'
-  if state == own or halfway then
+  if state == own or (halfway and has >= verified_in) then
     code = 'reopening'
     becomes = half .. token
   end
@@ -85,6 +93,10 @@ if becomes then
   if not owner and step == 'begin' then
     redis.call('SET', installation, id)
   end
+  if step ~= 'begin' and state ~= server and verified_in > 0 then
+    has = verified_in
+    redis.call('SET', generation, string.format('%.0f', has))
+  end
   redis.call('SET', trusted, becomes)
 end
-return { code, server }
+return { code, server, has }

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,11 +15,11 @@ import (
 
 func (f *fixture) look() lua.Trust {
 	f.Helper()
-	state, runID, err := lua.ReadTrust(f.ctx, f.rdb, f.verify())
-	if err != nil || len(runID) != 81 {
-		f.Fatalf("look: got %q, run_id %q, %v", state, runID, err)
+	verified, err := lua.ReadTrust(f.ctx, f.rdb, f.verify())
+	if err != nil || len(verified.Server) != 81 {
+		f.Fatalf("look: got %+v, %v", verified, err)
 	}
-	return state
+	return verified.Trust
 }
 
 type verifyStep func(ctx context.Context, rdb redis.Scripter, keys lua.VerifyKeys, token string) (lua.Trust, error)
@@ -233,10 +234,10 @@ func TestVerifyRefusesBadArguments(t *testing.T) {
 		f.badCall("install.lua", []string{"a", "b", "c", "d"}, "one")
 		f.badCall("admit.lua", []string{"a", "b", "c", "d"}, saleID, "maybe", orderID(1), 1, "ann", 1, "-", "-", "")
 	})
-	f.spoilt(f.saleKeys.Trusted, func() error { _, _, err := lua.ReadTrust(f.ctx, f.rdb, f.verify()); return err })
+	f.spoilt(f.saleKeys.Trusted, func() error { _, err := lua.ReadTrust(f.ctx, f.rdb, f.verify()); return err })
 	spoiltOwner := f.verify()
 	spoiltOwner.Installation = f.saleKeys.Sale + "-owner"
-	f.spoilt(spoiltOwner.Installation, func() error { _, _, err := lua.ReadTrust(f.ctx, f.rdb, spoiltOwner); return err })
+	f.spoilt(spoiltOwner.Installation, func() error { _, err := lua.ReadTrust(f.ctx, f.rdb, spoiltOwner); return err })
 	f.badCall("verify.lua", []string{f.saleKeys.Trusted, f.verify().Installation}, "begin", "one", "-")
 }
 
@@ -251,8 +252,8 @@ func TestAForeignVerificationChangesNothing(t *testing.T) {
 			t.Errorf("a step of another installation: got %q, %v, want foreign", got, err)
 		}
 	}
-	if got, _, err := lua.ReadTrust(f.ctx, f.rdb, theirs); err != nil || got != lua.Foreign {
-		t.Errorf("look: got %q, %v, want foreign", got, err)
+	if got, err := lua.ReadTrust(f.ctx, f.rdb, theirs); err != nil || got.Trust != lua.Foreign {
+		t.Errorf("look: got %+v, %v, want foreign", got, err)
 	}
 	same(t, "its owner's look", f.look(), lua.Trusted)
 	f.do("DEL", theirs.Installation)
@@ -265,4 +266,48 @@ func TestAForeignVerificationChangesNothing(t *testing.T) {
 	same(t, "owner after steps that begin nothing", f.do("EXISTS", theirs.Installation), any(int64(0)))
 	f.trust()
 	same(t, "the new owner's look", f.look(), lua.Trusted)
+}
+
+// A server that another one has replaced still trusts itself; those who know better get nothing from it.
+func TestAReplacedServerAcceptsNothing(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(5))
+	verified := f.verify()
+	verified.Verified = 7
+	for _, step := range []verifyStep{lua.BeginVerify, lua.Reopen, lua.FinishVerify} {
+		if _, err := step(f.ctx, f.rdb, verified, "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := lua.ReadTrust(f.ctx, f.rdb, f.verify()); err != nil || got.Generation != 7 {
+		t.Fatalf("look: got %+v, %v, want generation 7", got, err)
+	}
+	f.saleKeys.Fence = 8
+	f.refusedEverywhereBy(8)
+	f.saleKeys.Fence = 7
+	same(t, "by those who know of no other", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
+
+	// Nor is it taken over from a verifier that died here before the other server was verified.
+	f.do("SET", f.saleKeys.Trusted, "reopening:"+f.do("GET", f.saleKeys.Trusted).(string)+":one")
+	verified.Verified = 8
+	if got, err := lua.Reopen(f.ctx, f.rdb, verified, "two"); err != nil || got != lua.Overtaken {
+		t.Errorf("taken over: got %q, %v, want overtaken", got, err)
+	}
+	verified.Verified = 7
+	if got, err := lua.Reopen(f.ctx, f.rdb, verified, "two"); err != nil || got != lua.Reopening {
+		t.Errorf("taken over: got %q, %v, want reopening", got, err)
+	}
+}
+
+// refusedEverywhereBy sees that nothing is accepted from those who know of a later generation, and that nothing
+// changes.
+func (f *fixture) refusedEverywhereBy(fence int64) {
+	f.Helper()
+	f.unchanged(fmt.Sprint("generation ", fence), func() {
+		same(f, "admit", codes(f.mustAdmit(request(1, "ann"))), []lua.AdmitCode{lua.AdmitUntrusted})
+		reply, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")})
+		if err != nil || reply.Outcomes[0].Code != lua.AdmitUntrusted {
+			f.Fatalf("resubmit: got %+v, %v", reply, err)
+		}
+	})
 }

@@ -56,13 +56,16 @@ func (k Keys) Trusted(p Partition) string { return k.in(p, "trusted") }
 // cluster each may be lost, or come from elsewhere, by itself.
 func (k Keys) Installation(p Partition) string { return k.in(p, "installation") }
 
-// ForVerify are the keys of the steps of a verification, by the installation of this id.
-func (k Keys) ForVerify(p Partition, id string) lua.VerifyKeys {
-	return lua.VerifyKeys{Trusted: k.Trusted(p), Installation: k.Installation(p), ID: id}
-}
+// Generation is the one in which the server that has a partition was verified last.
+func (k Keys) Generation(p Partition) string { return k.in(p, "generation") }
 
-// Look are the keys of lua.ReadTrust for a caller that only asks how far a partition is verified.
-func (k Keys) Look(p Partition) lua.VerifyKeys { return k.ForVerify(p, "") }
+// ForVerify are the keys of the steps of a verification by the installation of this id, and of lua.ReadTrust, which
+// also answers without one ("").
+func (k Keys) ForVerify(p Partition, id string) lua.VerifyKeys {
+	return lua.VerifyKeys{
+		Trusted: k.Trusted(p), Installation: k.Installation(p), Generation: k.Generation(p), ID: id,
+	}
+}
 
 // Staged is where a rebuild puts a sale's slots before it installs them all at once.
 func (k Keys) Staged(p Partition, saleID, token string) string {
@@ -97,6 +100,6 @@ func (k Keys) OrderCounterIssuer(day string) string { return k.Prefix + ":{seq}:
 func (k Keys) ForSale(p Partition, saleID string) lua.SaleKeys {
 	return lua.SaleKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
-		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID),
+		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID), Generation: k.Generation(p),
 	}
 }

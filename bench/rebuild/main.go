@@ -195,8 +195,8 @@ func (s *stage) measure(ctx context.Context, name string, strike func(context.Co
 func (s *stage) opened(ctx context.Context) error {
 	p := s.sale.Partitions[0]
 	return wait(ctx, func() bool {
-		state, _, err := lua.ReadTrust(ctx, s.rdb, pipeline.DefaultKeys.Look(p))
-		return err == nil && state == lua.Trusted && s.rdb.Exists(ctx, pipeline.DefaultKeys.Sale(p, saleID)).Val() == 1
+		verified, err := lua.ReadTrust(ctx, s.rdb, pipeline.DefaultKeys.ForVerify(p, ""))
+		return err == nil && verified.Trust == lua.Trusted && s.rdb.Exists(ctx, pipeline.DefaultKeys.Sale(p, saleID)).Val() == 1
 	})
 }
 

@@ -189,8 +189,8 @@ func (r *run) balanced(id string, live ...string) {
 
 // trusted reports whether Redis is open to buyers.
 func (r *run) trusted() bool {
-	trust, _, err := lua.ReadTrust(context.WithoutCancel(r.Context()), r.rdb, keys.Look(only))
-	return err == nil && trust == lua.Trusted
+	verified, err := lua.ReadTrust(context.WithoutCancel(r.Context()), r.rdb, keys.ForVerify(only, ""))
+	return err == nil && verified.Trust == lua.Trusted
 }
 
 func (r *run) ordersOf() []string { return r.rows(`select user_id, status from orders`) }

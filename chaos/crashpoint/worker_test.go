@@ -152,7 +152,7 @@ func stale() *scenario {
 		},
 		interfereAt: point{"postgres read generation", 1, faultnet.After}, // it has joined, and fetches next
 		interfere: func(r *run) {
-			if _, err := r.store.NextGeneration(r.Context()); err != nil {
+			if _, err := r.store.NextGeneration(r.Context(), nil); err != nil {
 				r.Errorf("next generation: %v", err)
 			}
 		},

@@ -85,6 +85,11 @@ var defects = []defect{
 		"local known = verified == server\n",
 		"local known = true\n",
 	}}},
+	{name: "no-fence", edits: []edit{{
+		"lua/admit.lua",
+		"if known and fence > 0 and (tonumber(redis.call('GET', generation) or 0) or 0) < fence then\n",
+		"if false then\n",
+	}}, caughtBy: &test{"./pipeline/recovery", "TestAReplacedPrimarySellsNothing"}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
 		"pipeline/recovery/collect.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",

@@ -52,7 +52,8 @@ func trustOf(
 	ctx context.Context, rdb redis.UniversalClient, p pipeline.Partition,
 ) (state lua.Trust, known bool, err error) {
 	key := pipeline.DefaultKeys.Trusted(p)
-	if state, _, err = lua.ReadTrust(ctx, rdb, pipeline.DefaultKeys.Look(p)); err != nil || state != lua.Untrusted {
+	verified, err := lua.ReadTrust(ctx, rdb, pipeline.DefaultKeys.ForVerify(p, ""))
+	if state = verified.Trust; err != nil || state != lua.Untrusted {
 		return state, true, err
 	}
 	value, err := rdb.Get(ctx, key).Result()

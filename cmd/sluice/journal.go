@@ -8,6 +8,7 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/table"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/journal"
 	"sluice/pipeline/resubmit"
 )
@@ -103,8 +104,9 @@ type journalReplayView struct {
 // Run submits the accepts of files to Redis again, or counts what would be submitted.
 func (c *journalReplayCmd) Run(a *app) error {
 	return a.withStores(func(s *stores) error {
+		parts := s.parts(process.NewLogger(a.err, s.cfg))
 		r := journalReplay{
-			app: a, stores: s, resubmitter: s.parts(process.NewLogger(a.err, s.cfg)).Resubmitter(),
+			app: a, stores: s, resubmitter: parts.Resubmitter(), fence: parts.Fence,
 			view: journalReplayView{Applied: c.Apply, Standings: map[resubmit.Standing]int{}},
 		}
 		for _, file := range c.Files {
@@ -133,6 +135,7 @@ type journalReplay struct {
 	app         *app
 	stores      *stores
 	resubmitter *resubmit.Resubmitter
+	fence       *installation.Fence
 	view        journalReplayView
 }
 
@@ -156,6 +159,9 @@ func (r *journalReplay) submit(at pipeline.SalePartition, accepts []pipeline.Acc
 	r.view.Missing += len(accepts) - settled
 	if !r.view.Applied || settled == len(accepts) {
 		return nil
+	}
+	if _, err := r.fence.Refresh(r.app.ctx); err != nil { // a Redis that was replaced must not take them
+		return err
 	}
 	standings, err := r.resubmitter.Resubmit(r.app.ctx, at, accepts)
 	for _, standing := range standings {

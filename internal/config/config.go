@@ -42,7 +42,8 @@ type Config struct {
 	StreamMaxLag    int
 	AcceptJournal   string // directory; empty: accepts are remembered in memory only
 	JournalFsync    bool   // ACCEPT_JOURNAL_FSYNC
-	WebhookPrivate  bool   // WEBHOOK_ALLOW_PRIVATE
+	FenceMaxAge     time.Duration
+	WebhookPrivate  bool // WEBHOOK_ALLOW_PRIVATE
 	Worker          worker.Options
 	StartTimeout    time.Duration
 	ShutdownTimeout time.Duration

@@ -114,6 +114,11 @@ func settings(c *Config) []setting {
 			name: "ACCEPT_JOURNAL_FSYNC", fallback: "false", parse: boolean(&c.JournalFsync),
 			help: "flush the accept journal to the disk before each answer, so that it outlives a power cut, too",
 		},
+		{
+			name: "FENCE_MAX_AGE", fallback: "5m", parse: duration(&c.FenceMaxAge),
+			help: "how long an api accepts orders without Postgres, which alone can tell it that Redis was replaced by another " +
+				"server",
+		},
 		{name: "WORKER_BATCH_SIZE", fallback: "500", parse: integer(&c.Worker.BatchSize), help: "orders per transaction"},
 		{
 			name: "WORKER_CONCURRENCY", fallback: "2", parse: integer(&c.Worker.Concurrency),

@@ -47,6 +47,9 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	}
 	reg := newRegistry(version)
 	parts := stores.parts(cfg, reg, log)
+	if _, err := parts.Fence.Refresh(ctx); err != nil {
+		return err
+	}
 	accepts, err := openJournal(ctx, cfg, parts, reg)
 	if err != nil {
 		return err
@@ -55,7 +58,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
 		admission: admission.New(stores.Redis, parts.Keys,
 			admission.Options{
-				Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag), Journal: accepts,
+				Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag), Journal: accepts, Fence: parts.Fence,
 			}, parts.Metrics.Admission, log),
 		hub: notification.NewHub(notification.HubConfig{
 			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres,
@@ -70,9 +73,10 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	defer stop()
 	var running sync.WaitGroup
 	running.Go(func() { sales.Run(ctx) })
+	running.Go(func() { parts.Fence.Run(ctx) })
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { a.hub.Run(ctx) })
-	running.Go(func() { accepts.Run(ctx, stores.Postgres) })
+	running.Go(func() { accepts.Run(ctx, stores.Postgres, verifier.SeesRedis) })
 	running.Go(func() { a.waitlist.Run(ctx, sales) })
 	err = serveBoth(ctx, cfg, log, a.servers())
 	stop()

@@ -29,7 +29,7 @@ type Stores struct {
 // parts are those of a server program, with its metrics.
 func (s *Stores) parts(cfg config.Config, reg prometheus.Registerer, log *slog.Logger) *Parts {
 	p := NewParts(s.Redis, s.Postgres, cfg.Partitions, log)
-	p.Metrics = metrics.New(reg)
+	p.Metrics, p.Fence = metrics.New(reg), installation.NewFence(s.Postgres, cfg.FenceMaxAge)
 	return p
 }
 

@@ -10,6 +10,7 @@ import (
 	"sluice/pipeline/admission"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/metrics"
 	"sluice/pipeline/notification"
@@ -27,6 +28,7 @@ type Parts struct {
 	Keys       pipeline.Keys
 	Postgres   *db.Store
 	Partitions int
+	Fence      *installation.Fence // kept fresh by the programs that run for long
 	Metrics    *metrics.Metrics
 	Log        *slog.Logger
 }
@@ -35,7 +37,7 @@ type Parts struct {
 func NewParts(rdb redis.UniversalClient, postgres *db.Store, partitions int, log *slog.Logger) *Parts {
 	return &Parts{
 		Redis: rdb, Keys: pipeline.DefaultKeys, Postgres: postgres, Partitions: partitions,
-		Metrics: metrics.New(nil), Log: log,
+		Fence: installation.NewFence(postgres, 0), Metrics: metrics.New(nil), Log: log,
 	}
 }
 
@@ -102,7 +104,10 @@ func (p *Parts) Replayer() *deadletter.Replayer {
 
 // Resubmitter submits accepts to Redis again that it may have lost.
 func (p *Parts) Resubmitter() *resubmit.Resubmitter {
-	return resubmit.New(p.Redis, p.Keys, p.Postgres, p.Burier(), p.Metrics.Resubmit, p.Log)
+	return resubmit.New(resubmit.Config{
+		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Burier: p.Burier(), Fence: p.Fence, Metrics: p.Metrics.Resubmit,
+		Log: p.Log,
+	})
 }
 
 // Journaled submits what the journal of an admission holds to Redis again.
@@ -116,7 +121,8 @@ func (p *Parts) Auditor() *audit.Auditor { return audit.NewAuditor(p.Redis, p.Ke
 // VerifierConfig is that of a Verifier which submits nothing again and reports to nobody.
 func (p *Parts) VerifierConfig() recovery.VerifierConfig {
 	return recovery.VerifierConfig{
-		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Partitions: p.Partitions, Metrics: p.Metrics.Recovery, Log: p.Log,
+		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Partitions: p.Partitions, Fence: p.Fence,
+		Metrics: p.Metrics.Recovery, Log: p.Log,
 	}
 }
 

@@ -37,6 +37,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	worker, err := worker.New(worker.Config{
 		Redis: stores.Redis, Reader: reader, Keys: parts.Keys, Store: stores.Postgres, Options: cfg.Worker, Log: log,
 		Metrics: parts.Metrics.Worker, DeadLetters: parts.Metrics.DeadLetter, Resubmits: parts.Metrics.Resubmit,
+		Fence: parts.Fence,
 		Jobs: []pipeline.Job{
 			parts.Publisher().Job(sales), parts.Releaser().Job(), parts.HandOver().Job(sales), parts.Expirer().Job(),
 			parts.Payments().Job(), verifier.Job(), pruner.Job(),
@@ -61,6 +62,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	defer stop()
 	var running sync.WaitGroup
 	running.Go(func() { sales.Run(ctx) })
+	running.Go(func() { parts.Fence.Run(ctx) })
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { reconciler.Run(ctx) })
 	running.Go(func() { deliverer.Run(ctx) })

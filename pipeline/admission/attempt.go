@@ -40,6 +40,12 @@ func (g *gate) call(batch []*pendingRequest, again bool) (lua.AdmitReply, pipeli
 	for i, pending := range batch {
 		requests[i] = pending.request
 	}
+	generation, err := c.opts.Fence.Current(g.at.Partition)
+	if err != nil {
+		return lua.AdmitReply{}, "", err
+	}
+	keys := g.keys
+	keys.Fence = int64(generation)
 	c.metrics.batchSize.Observe(float64(len(batch)))
 	on, err := c.connections.take(ctx, g.marker)
 	if err != nil {
@@ -51,7 +57,7 @@ func (g *gate) call(batch []*pendingRequest, again bool) (lua.AdmitReply, pipeli
 		broken = err
 		return lua.AdmitReply{}, "", err
 	}
-	reply, err := lua.Admit(ctx, on, g.keys, g.at.SaleID, c.opts.StreamMaxLag, requests)
+	reply, err := lua.Admit(ctx, on, keys, g.at.SaleID, c.opts.StreamMaxLag, requests)
 	if err != nil {
 		broken = err
 		return lua.AdmitReply{}, "", err

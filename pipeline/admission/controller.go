@@ -11,6 +11,7 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/journal"
 	"sluice/pipeline/ordernumber"
 	"sluice/pipeline/retry"
@@ -25,6 +26,7 @@ type Options struct {
 	RequestTimeout time.Duration       // from call to answer; default 2 s
 	AttemptTimeout time.Duration       // one script call; default 750 ms, so that a lost reply leaves time for another try
 	Journal        *journal.Journal    // keeps every accept before its receipt is given; default: one in memory
+	Fence          *installation.Fence // a server that was replaced, as far as it knows, accepts nothing; nil: none is
 }
 
 func (o Options) withDefaults() Options {

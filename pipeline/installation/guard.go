@@ -2,6 +2,7 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -44,13 +45,13 @@ func (g *Guard) OnConnect(ctx context.Context, cn *redis.Conn) error {
 	return nil // a server that can't answer now (it is loading its data, say) refuses the command itself
 }
 
-// Found takes what a verifier's look found: nil, or why this Redis must not be used. Any other error says nothing about
-// the owner.
+// Found takes what a verifier's look found: nil, or why this Redis must not be used: it is another installation's, or
+// ErrSuperseded. Any other error says nothing about that.
 func (g *Guard) Found(err error) {
 	switch {
 	case err == nil:
 		g.away.Store(nil)
-	case IsForeign(err):
+	case IsForeign(err), errors.Is(err, ErrSuperseded):
 		g.away.Store(&err)
 	}
 }

@@ -3,9 +3,12 @@ package installation
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/retry"
 )
@@ -55,11 +58,22 @@ func CheckOwners(
 	return ownership{id: id, kind: pipeline.KindUnavailable, must: true}.check(ctx, rdb, keys, partitions)
 }
 
+// CheckServers is CheckOwners, and fails with ErrSuperseded where a server was verified in an earlier generation than
+// the fence knows of.
+func CheckServers(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, partitions []pipeline.Partition, id string, fence *Fence,
+) error {
+	o := ownership{id: id, kind: pipeline.KindUnavailable, must: true, fence: fence}
+	return o.check(ctx, rdb, keys, partitions)
+}
+
 // ownership is what partitions are compared with.
 type ownership struct {
 	id   string
 	kind pipeline.Kind // of the error for a foreign partition
 	must bool          // a partition that belongs to nobody, or is on another node of a cluster, is an error too
+
+	fence *Fence // nil: any server is good that belongs to the installation
 }
 
 func (o ownership) check(
@@ -68,26 +82,43 @@ func (o ownership) check(
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	pipe := rdb.Pipeline()
-	owners := make([]*redis.StringCmd, len(partitions))
+	states := make([]*redis.SliceCmd, len(partitions))
+	fenced := make([]pipeline.Generation, len(partitions))
 	for i, p := range partitions {
-		owners[i] = pipe.Get(ctx, keys.Installation(p))
+		fenced[i] = o.fence.Generation(p) // before Redis is asked: a verification that begins later is no reason
+		states[i] = pipe.MGet(ctx, keys.Installation(p), keys.Generation(p), keys.Trusted(p))
 	}
 	if _, err := retry.Exec(ctx, pipe); err != nil {
 		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say to which installation it belongs")
 	}
 	for i, p := range partitions {
-		owner, err := owners[i].Result()
-		switch {
-		case errors.Is(err, redis.Nil):
-			if o.must {
-				return errUnowned
-			}
-		case redis.HasErrorPrefix(err, "MOVED") && !o.must:
-		case err != nil:
+		state, err := states[i].Result()
+		if redis.HasErrorPrefix(err, "MOVED") && !o.must {
+			continue
+		}
+		if err != nil {
 			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say to which installation it belongs")
-		case owner != o.id:
+		}
+		owner, owned := state[0].(string)
+		switch {
+		case !owned && o.must:
+			return errUnowned
+		case owned && owner != o.id:
 			return errForeign(o.kind, p, owner, o.id)
+		case replaced(state[1], state[2], fenced[i]):
+			return ErrSuperseded
 		}
 	}
 	return nil
+}
+
+// replaced reports whether a server was verified in an earlier generation than another one. While it is being verified
+// itself it does not have its new generation yet.
+func replaced(generation, trusted any, fence pipeline.Generation) bool {
+	if trust, _ := trusted.(string); strings.HasPrefix(trust, string(lua.Verifying)+":") {
+		return false
+	}
+	text, _ := generation.(string)
+	verified, _ := strconv.ParseInt(text, 10, 64) // absent, or nonsense: never verified
+	return verified < int64(fence)
 }

@@ -71,11 +71,15 @@ func (j *Journal) ids() []string {
 }
 
 // Run keeps Postgres informed that the journal is there, and deletes what it has stored, until the context ends. No
-// error ends it. Follow it by Leave.
-func (j *Journal) Run(ctx context.Context, store Store) {
+// error ends it. Follow it by Leave. It gives no sign of life while able says no: that this process could not submit
+// anything to Redis now, so that a verification which waits for it would wait in vain. Nil: it always can.
+func (j *Journal) Run(ctx context.Context, store Store, able func() bool) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		j.repeat(ctx, PresenceInterval, "announce the accept journal", func(ctx context.Context) error {
+			if able != nil && !able() {
+				return nil
+			}
 			return j.Announce(ctx, store)
 		})
 	})

@@ -25,13 +25,14 @@ func (r *Rig) Verifies() {
 	r.Helper()
 	config := r.VerifierConfig()
 	config.Accepts = r.Journaled()
+	r.Background(r.Fence.Run)
 	r.Background(recovery.NewVerifier(config).Run)
 }
 
 // VerifierConfig is that of a verifier over the rig's stores.
 func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 	return recovery.VerifierConfig{
-		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions,
+		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions, Fence: r.Fence,
 		Metrics: r.Metrics.Recovery, Log: r.Logger,
 	}
 }
@@ -44,7 +45,10 @@ func (r *Rig) Journaled() *resubmit.Journaled {
 		r.Fatal(err)
 	}
 	return resubmit.NewJournaled(
-		resubmit.New(r.Redis, r.Keys, r.Store, r.Burier(), r.Metrics.Resubmit, r.Logger),
+		resubmit.New(resubmit.Config{
+			Redis: r.Redis, Keys: r.Keys, Store: r.Store, Burier: r.Burier(), Fence: r.Fence, Metrics: r.Metrics.Resubmit,
+			Log: r.Logger,
+		}),
 		journal, r.Store, r.Admission.Settle)
 }
 
@@ -56,7 +60,8 @@ func (r *Rig) Burier() *deadletter.Burier {
 // Trusted reports whether every partition is; not while Redis is away.
 func (r *Rig) Trusted() bool {
 	for p := range pipeline.Partition(r.Options.Partitions) {
-		if state, _, err := lua.ReadTrust(r.Ctx(), r.Redis, r.Keys.Look(p)); err != nil || state != lua.Trusted {
+		verified, err := lua.ReadTrust(r.Ctx(), r.Redis, r.Keys.ForVerify(p, ""))
+		if err != nil || verified.Trust != lua.Trusted {
 			return false
 		}
 	}

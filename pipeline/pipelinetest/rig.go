@@ -22,6 +22,7 @@ import (
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/audit"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/metrics"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/sales"
@@ -57,6 +58,7 @@ type Rig struct {
 	Registry  *prometheus.Registry
 	Metrics   *metrics.Metrics
 	Logger    *slog.Logger
+	Fence     *installation.Fence // of the verifiers, the workers and the admissions; fresh while Verifies runs
 	Publisher *sales.Publisher
 	Admission *admission.Controller
 	Auditor   *audit.Auditor
@@ -81,7 +83,7 @@ func New(t *testing.T, o Options) *Rig {
 	t.Cleanup(cancel) // the last one to run: others need the stores to tidy up
 	r.Bound = bound
 	r.Connect()
-	r.Metrics = metrics.New(r.Registry)
+	r.Metrics, r.Fence = metrics.New(r.Registry), installation.NewFence(r.Store, 0)
 	if err := recovery.EnsureVerified(r.Ctx(), r.Redis, r.Keys, r.Store, o.Partitions, r.Logger); err != nil {
 		t.Fatalf("verify: %v", err)
 	}
@@ -135,6 +137,9 @@ func (r *Rig) NewAdmission(rdb redis.UniversalClient, opts admission.Options) *a
 	r.Helper()
 	if opts.RequestTimeout == 0 {
 		opts.RequestTimeout = CallLimit
+	}
+	if opts.Fence == nil {
+		opts.Fence = r.Fence
 	}
 	a := admission.New(rdb, r.Keys, opts, r.Metrics.Admission, r.Logger)
 	r.Cleanup(func() {

@@ -55,7 +55,7 @@ func (o *overtaken) RecordRebuild(
 	ctx context.Context, g pipeline.Generation, actor string, report pipeline.RebuildReport,
 ) error {
 	if o.times--; o.times >= 0 {
-		if _, err := o.NextGeneration(ctx); err != nil {
+		if _, err := o.NextGeneration(ctx, nil); err != nil {
 			return err
 		}
 	}

@@ -221,11 +221,11 @@ func (r *Reconciler) trusted(ctx context.Context, sale *pipeline.Sale) (bool, er
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	for _, p := range sale.Partitions {
-		state, _, err := lua.ReadTrust(ctx, r.Redis, r.Keys.Look(p))
+		verified, err := lua.ReadTrust(ctx, r.Redis, r.Keys.ForVerify(p, ""))
 		if err != nil {
 			return false, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
 		}
-		if state != lua.Trusted {
+		if verified.Trust != lua.Trusted {
 			return false, nil
 		}
 	}

@@ -32,7 +32,7 @@ func (r *round) reopen(ctx context.Context, partitions []pipeline.Partition, gra
 	generation := r.generation
 	if generation == 0 { // the round that closed them has died
 		var err error
-		if generation, err = r.Store.Generation(ctx); err != nil {
+		if generation, err = r.Fence.Refresh(ctx); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func openJournal(r *pipelinetest.Rig, dir string) *journal.Journal {
 	if err := j.Announce(r.Ctx(), r.Store); err != nil {
 		r.Fatal(err)
 	}
-	r.Background(func(ctx context.Context) { j.Run(ctx, r.Store) })
+	r.Background(func(ctx context.Context) { j.Run(ctx, r.Store, nil) })
 	return j
 }
 

@@ -58,7 +58,7 @@ func (v *Verifier) resubmitDue(ctx context.Context, states []lua.Trust) error {
 		return nil
 	}
 	// Before they are submitted: a verification that begins from here on is not covered by them.
-	generation, err := v.Store.Generation(ctx)
+	generation, err := v.Fence.Refresh(ctx)
 	if err != nil {
 		return err
 	}
@@ -85,6 +85,10 @@ func (v *Verifier) cover(
 	}
 	if len(left) == 0 {
 		return nil, nil
+	}
+	// A server that was replaced before g began refuses them, so that it can't be one for which they count.
+	if _, err := v.Fence.Refresh(ctx); err != nil {
+		return left, err
 	}
 	done, err := v.Accepts.Resubmit(ctx, left)
 	if len(done) == 0 {

@@ -23,7 +23,10 @@ type round struct {
 	cause string
 	found *audit.Report // the audit that a repair is based on; nil in every other verification
 
-	generation pipeline.Generation // the one that this round began; Postgres refuses what an older round records
+	// generation is the one that this round began; Postgres refuses what an older round records.
+	generation pipeline.Generation
+	// tookOver are, where there is none, those of the rounds that this one goes on for.
+	tookOver map[pipeline.Partition]pipeline.Generation
 
 	reports []pipeline.RebuildReport // of what was rebuilt
 }
@@ -74,6 +77,10 @@ func (r *round) verify(ctx context.Context, partitions []pipeline.Partition) err
 
 // takeOver goes on where a verifier died that had made partitions ready to be reopened.
 func (r *round) takeOver(ctx context.Context, partitions []pipeline.Partition) error {
+	r.tookOver = make(map[pipeline.Partition]pipeline.Generation, len(partitions))
+	for _, p := range partitions {
+		r.tookOver[p] = r.Fence.Generation(p) // as it is now: one that begins elsewhere from here on is not this one
+	}
 	if err := r.each(ctx, partitions, lua.Reopen, lua.Reopening); err != nil {
 		return err
 	}
@@ -101,7 +108,7 @@ func (r *round) begin(ctx context.Context, partitions []pipeline.Partition) (err
 	if err := r.each(ctx, partitions, lua.BeginVerify, lua.Verifying); err != nil {
 		return err
 	}
-	r.generation, err = r.Store.NextGeneration(ctx)
+	r.generation, err = r.Store.NextGeneration(ctx, partitions)
 	return err
 }
 
@@ -110,13 +117,23 @@ func (r *round) finish(ctx context.Context, partitions []pipeline.Partition) err
 	return r.each(ctx, partitions, lua.FinishVerify, lua.Trusted)
 }
 
+// begun is the generation in which the verification of a partition began that this round is, or takes over.
+func (r *round) begun(p pipeline.Partition) pipeline.Generation {
+	if r.generation != 0 {
+		return r.generation
+	}
+	return r.tookOver[p]
+}
+
 // each takes one step of the verification on some partitions.
 func (r *round) each(ctx context.Context, partitions []pipeline.Partition,
 	step func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust, error), want lua.Trust,
 ) error {
 	for _, p := range partitions {
 		call, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
-		got, err := step(call, r.Redis, r.Keys.ForVerify(p, r.id), r.token)
+		keys := r.Keys.ForVerify(p, r.id)
+		keys.Verified = int64(r.begun(p))
+		got, err := step(call, r.Redis, keys, r.token)
 		cancel()
 		if err != nil {
 			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take a step of its verification")

@@ -21,6 +21,9 @@ func (v *Verifier) readInstallation(ctx context.Context) error {
 	return err
 }
 
+// superseded is the trust in a server that another one has replaced, although it trusts itself.
+const superseded lua.Trust = "superseded"
+
 // look reads whether each partition is trusted, and which server process has it. A partition that belongs to another
 // installation is an error: this one must not verify it.
 func (v *Verifier) look(ctx context.Context) (states []lua.Trust, runIDs []string, err error) {
@@ -31,12 +34,19 @@ func (v *Verifier) look(ctx context.Context) (states []lua.Trust, runIDs []strin
 	defer cancel()
 	states, runIDs = make([]lua.Trust, v.Partitions), make([]string, v.Partitions)
 	for p := range states {
-		states[p], runIDs[p], err = lua.ReadTrust(ctx, v.Redis, v.Keys.ForVerify(pipeline.Partition(p), v.id))
+		p := pipeline.Partition(p)
+		fence := int64(v.Fence.Generation(p)) // before the look: a verification that begins later is no reason
+		verified, err := lua.ReadTrust(ctx, v.Redis, v.Keys.ForVerify(p, v.id))
 		if err != nil {
 			return nil, nil, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
 		}
+		states[p], runIDs[p] = verified.Trust, verified.Server
+		itself := verified.Trust == lua.Trusted || verified.Trust == lua.Reopening
+		if itself && verified.Generation < fence {
+			states[p] = superseded
+		}
 		if states[p] == lua.Foreign {
-			return nil, nil, v.foreign(ctx, pipeline.Partition(p))
+			return nil, nil, v.foreign(ctx, p)
 		}
 	}
 	return states, runIDs, nil

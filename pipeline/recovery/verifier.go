@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +25,8 @@ const (
 	// reopenGrace is how long a partition that has lost something is open for lost accepts only: several looks of every
 	// process that may have some in flight.
 	reopenGrace = 6 * lookEvery
+	// sightLimit is how old a look may be for the server to count as reached: some may be late.
+	sightLimit = 4 * lookEvery
 	// verifyLimit bounds one verification. A million live orders take some ten seconds.
 	verifyLimit = 10 * time.Minute
 	// verifyName is the name of the lock in Postgres by which verifications exclude each other.
@@ -38,8 +42,9 @@ type VerifyStore interface {
 	Watermarks(ctx context.Context) ([]pipeline.Watermark, error)
 	// LatestReleases are those of a sale on a partition that were applied last, up to a limit.
 	LatestReleases(ctx context.Context, at pipeline.SalePartition, limit int) ([]pipeline.Release, error)
-	Generation(ctx context.Context) (pipeline.Generation, error)
-	NextGeneration(ctx context.Context) (pipeline.Generation, error)
+	// NextGeneration begins a generation, in which some partitions are verified.
+	NextGeneration(ctx context.Context, partitions []pipeline.Partition) (pipeline.Generation, error)
+	installation.FenceStore
 	// UncoveredJournals are the accept journals of which something may not have been submitted again since a generation
 	// began.
 	UncoveredJournals(
@@ -57,8 +62,8 @@ type VerifyStore interface {
 
 // KeptAccepts are the accepts that a process keeps.
 type KeptAccepts interface {
-	// Resubmit submits those of some partitions to Redis again, once all that are being answered are among them. It
-	// returns the partitions of which all were submitted.
+	// Resubmit submits those of some partitions to Redis again, once all that are being answered are among them, unless
+	// the Fence says that another server has taken its place. It returns the partitions of which all were submitted.
 	Resubmit(ctx context.Context, partitions []pipeline.Partition) ([]pipeline.Partition, error)
 	// Cover says in Postgres that this was done for some partitions since a generation began.
 	Cover(ctx context.Context, g pipeline.Generation, partitions []pipeline.Partition) error
@@ -79,6 +84,8 @@ type Verifier struct {
 	seen   []seenPartition // in the previous look, per partition
 	id     string          // of the installation; empty until it is read
 	looked time.Time       // when the previous look began; zero before the first
+
+	saw atomic.Pointer[time.Time] // when the last look began at a server that may be used; nil before the first
 }
 
 // VerifierConfig is what a Verifier works with.
@@ -90,6 +97,9 @@ type VerifierConfig struct {
 	Metrics    *Metrics // nil: nothing is exported
 	Log        *slog.Logger
 
+	// Fence knows which verification was the last. Whoever gives it keeps it fresh; nil: the Verifier reads Postgres when
+	// it verifies.
+	Fence *installation.Fence
 	// Accepts are those that this process has given receipts for. They are submitted again after each verification that
 	// may have followed a loss. Nil where a process gives no receipts.
 	Accepts KeptAccepts
@@ -102,6 +112,9 @@ type VerifierConfig struct {
 func NewVerifier(c VerifierConfig) *Verifier {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
+	}
+	if c.Fence == nil {
+		c.Fence = installation.NewFence(c.Store, 0)
 	}
 	v := &Verifier{VerifierConfig: c, seen: make([]seenPartition, c.Partitions)}
 	for p := range v.seen {
@@ -124,9 +137,20 @@ func (v *Verifier) Run(ctx context.Context) {
 	}
 }
 
+// SeesRedis reports whether the server was reached a moment ago, and was not replaced by another: whether this process
+// can submit its accepts again. It may be called while Run runs.
+func (v *Verifier) SeesRedis() bool {
+	saw := v.saw.Load()
+	return saw != nil && time.Since(*saw) < sightLimit
+}
+
 // logObstacle logs why nobody can order. A Redis of another installation does not go away by itself: an operator has to
 // act.
 func (v *Verifier) logObstacle(err error) {
+	if errors.Is(err, installation.ErrSuperseded) {
+		v.Log.Error("Redis was replaced; nothing is taken from this server and nobody can order from it", "error", err)
+		return
+	}
 	if installation.IsForeign(err) {
 		v.Log.Error("Redis belongs to another installation; nothing is taken from it and nobody can order", "error", err)
 		return
@@ -157,10 +181,14 @@ func (v *Verifier) Ensure(ctx context.Context) error {
 func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 	began := time.Now()
 	states, runIDs, err := v.look(ctx)
+	replaced := slices.Contains(states, superseded)
+	if err == nil && replaced {
+		err = installation.ErrSuperseded
+	}
 	if v.Found != nil {
 		v.Found(err)
 	}
-	if err != nil {
+	if err != nil && !replaced {
 		return false, err
 	}
 	missed := v.mayHaveMissed(time.Now())
@@ -171,6 +199,10 @@ func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 		v.seen[p].due = v.seen[p].due || missed
 		trusted = trusted && state == lua.Trusted
 	}
+	if replaced { // what was accepted here is submitted to the other server, as soon as it is reached
+		return false, err
+	}
+	v.saw.Store(&began)
 	err = v.resubmitDue(ctx, states)
 	if trusted {
 		return true, err
@@ -182,6 +214,10 @@ func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 // verifyUntrusted verifies every partition that is not trusted. A verification before this one may have died at any
 // step.
 func (v *Verifier) verifyUntrusted(ctx context.Context) error {
+	// First: a server that another one has replaced must not be opened by a process that has not heard of that.
+	if _, err := v.Fence.Refresh(ctx); err != nil {
+		return err
+	}
 	states, _, err := v.look(ctx)
 	if err != nil {
 		return err
@@ -189,7 +225,7 @@ func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 	var untrusted, reopening []pipeline.Partition
 	for p, state := range states {
 		switch state {
-		case lua.Trusted:
+		case lua.Trusted, superseded:
 		case lua.Reopening: // its verifier has died
 			reopening = append(reopening, pipeline.Partition(p))
 		default:
@@ -200,12 +236,13 @@ func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 	return errors.Join(r.verify(ctx, untrusted), r.takeOver(ctx, reopening))
 }
 
-// ensureTimeout bounds EnsureVerified: enough for any state that is not lost.
-const ensureTimeout = 30 * time.Second
+// ensureTimeout bounds EnsureVerified: enough for any state that is not lost, and for the journals of processes that
+// live and do not answer.
+const ensureTimeout = coverLimit + 30*time.Second
 
 // EnsureVerified returns when every partition is trusted: at once in a running installation, after a verification of
-// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after 30
-// s.
+// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after a
+// minute and a half.
 func EnsureVerified(
 	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, store VerifyStore,
 	partitions int, log *slog.Logger,

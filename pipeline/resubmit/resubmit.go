@@ -10,6 +10,7 @@ import (
 	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/retry"
 )
 
@@ -27,18 +28,30 @@ type Resubmitter struct {
 	keys    pipeline.Keys
 	store   Store
 	burier  *deadletter.Burier
+	fence   *installation.Fence
 	metrics *Metrics
 	log     *slog.Logger
 }
 
-// New returns a Resubmitter over both stores. Without metrics (nil) nothing is exported.
-func New(
-	rdb redis.UniversalClient, keys pipeline.Keys, store Store, burier *deadletter.Burier, m *Metrics, log *slog.Logger,
-) *Resubmitter {
-	if m == nil {
-		m = NewMetrics(nil)
+// Config is what a Resubmitter works with.
+type Config struct {
+	Redis   redis.UniversalClient
+	Keys    pipeline.Keys
+	Store   Store
+	Burier  *deadletter.Burier
+	Fence   *installation.Fence // a server that was verified before what it knows takes nothing; nil: any does
+	Metrics *Metrics            // nil: nothing is exported
+	Log     *slog.Logger
+}
+
+// New returns a Resubmitter over both stores.
+func New(c Config) *Resubmitter {
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
 	}
-	return &Resubmitter{rdb: rdb, keys: keys, store: store, burier: burier, metrics: m, log: log}
+	return &Resubmitter{
+		rdb: c.Redis, keys: c.Keys, store: c.Store, burier: c.Burier, fence: c.Fence, metrics: c.Metrics, log: c.Log,
+	}
 }
 
 // Standing says where an accept stands after it was submitted again.
@@ -100,7 +113,9 @@ func (r *Resubmitter) submit(
 	}
 	call, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
-	reply, err := lua.Resubmit(call, r.rdb, r.keys.ForSale(at.Partition, at.SaleID), at.SaleID, requests)
+	keys := r.keys.ForSale(at.Partition, at.SaleID)
+	keys.Fence = int64(r.fence.Generation(at.Partition))
+	reply, err := lua.Resubmit(call, r.rdb, keys, at.SaleID, requests)
 	if redis.HasErrorPrefix(err, "BADSLOT") {
 		return r.submitEach(ctx, at, accepts, chunk, standings)
 	}
@@ -111,7 +126,7 @@ func (r *Resubmitter) submit(
 		accept, outcome := &accepts[index], reply.Outcomes[i]
 		switch {
 		case outcome.Code == lua.AdmitUntrusted:
-			return pipeline.Errorf(pipeline.KindNotLoaded, "Redis is not verified yet")
+			return pipeline.Errorf(pipeline.KindNotLoaded, "Redis is not verified yet, or was replaced")
 		case outcome.Code == lua.AdmitNotLoaded:
 			standings[index] = Unloaded
 		case outcome.Code == lua.AdmitAccepted && isSlotOf(outcome.Slot, accept):

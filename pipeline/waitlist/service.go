@@ -190,11 +190,11 @@ func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, entry pipeli
 	if pipeline.KindOf(err) != pipeline.KindNotFound {
 		return Standing{}, err
 	}
-	state, _, err := lua.ReadTrust(ctx, w.rdb, w.keys.Look(entry.Partition))
+	verified, err := lua.ReadTrust(ctx, w.rdb, w.keys.ForVerify(entry.Partition, ""))
 	switch {
 	case err != nil:
 		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
-	case state != lua.Trusted:
+	case verified.Trust != lua.Trusted:
 		return Standing{}, pipeline.Errorf(
 			pipeline.KindUnavailable, "sale %s is being verified after a restart: your position shows again then", sale.ID,
 		)

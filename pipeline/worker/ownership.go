@@ -7,8 +7,8 @@ import (
 	"sluice/pipeline/installation"
 )
 
-// checkOwners checks that partitions belong to the worker's installation: another one's orders are neither persisted
-// here, nor buried, nor acknowledged. It costs a round trip for each batch.
+// checkOwners checks that partitions belong to the worker's installation, and that their server was not replaced:
+// another one's orders are neither persisted here, nor buried, nor acknowledged. It costs a round trip for each batch.
 func (w *Worker) checkOwners(ctx context.Context, partitions []pipeline.Partition) error {
 	id := w.installation.Load()
 	if id == nil {
@@ -19,5 +19,5 @@ func (w *Worker) checkOwners(ctx context.Context, partitions []pipeline.Partitio
 		id = &asked
 		w.installation.Store(id)
 	}
-	return installation.CheckOwners(ctx, w.rdb, w.keys, partitions, *id)
+	return installation.CheckServers(ctx, w.rdb, w.keys, partitions, *id, w.fence)
 }

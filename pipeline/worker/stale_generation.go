@@ -25,7 +25,7 @@ func (w *Worker) resubmit(
 ) (pipeline.Generation, []lockedEvent, error) {
 	ctx = context.WithoutCancel(ctx)
 	// Before Redis is asked: a verification that begins from here on makes this generation stale, too.
-	generation, err := w.store.Generation(ctx)
+	generation, err := w.fence.Refresh(ctx)
 	if err != nil {
 		return stale, nil, err
 	}

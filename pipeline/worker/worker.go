@@ -19,6 +19,7 @@ import (
 	"sluice/lock"
 	"sluice/pipeline"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/resubmit"
@@ -126,7 +127,7 @@ func consumerName() string {
 type Store interface {
 	resubmit.Store
 	Installation(ctx context.Context) (string, error)
-	Generation(ctx context.Context) (pipeline.Generation, error)
+	installation.FenceStore
 	PersistOrders(
 		ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
 	) ([]pipeline.PersistOutcome, error)
@@ -146,6 +147,7 @@ type Worker struct {
 	inFlight    *inFlightEntries
 	burier      *deadletter.Burier
 	resubmitter *resubmit.Resubmitter
+	fence       *installation.Fence
 	notifier    *notification.Notifier
 	batches     chan struct{} // one token per batch under way
 	jobs        []pipeline.Job
@@ -168,6 +170,10 @@ type Config struct {
 	Jobs    []pipeline.Job // background jobs; one of all workers runs each per tick
 	Log     *slog.Logger
 
+	// Fence knows which verification was the last, and is kept fresh by its owner; nil: the worker reads Postgres when a
+	// batch is stale.
+	Fence *installation.Fence
+
 	// Without metrics (nil) nothing is exported.
 	Metrics     *Metrics
 	DeadLetters *deadletter.Metrics
@@ -183,12 +189,18 @@ func New(c Config) (*Worker, error) {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
+	if c.Fence == nil {
+		c.Fence = installation.NewFence(c.Store, 0)
+	}
 	log := c.Log.With("worker", opts.Name)
 	burier := deadletter.NewBurier(c.Store, c.DeadLetters, log)
 	w := &Worker{
 		opts: opts, keys: c.Keys, rdb: c.Redis, reader: c.Reader, store: c.Store, metrics: c.Metrics, log: log,
 		locks: lock.New(c.Redis, lock.WithTTL(opts.LockTTL)), inFlight: newInFlightEntries(),
-		burier: burier, resubmitter: resubmit.New(c.Redis, c.Keys, c.Store, burier, c.Resubmits, log),
+		burier: burier, fence: c.Fence,
+		resubmitter: resubmit.New(resubmit.Config{
+			Redis: c.Redis, Keys: c.Keys, Store: c.Store, Burier: burier, Fence: c.Fence, Metrics: c.Resubmits, Log: log,
+		}),
 		notifier: notification.NewNotifier(c.Redis, c.Keys, log), batches: make(chan struct{}, opts.Concurrency),
 		started: time.Now(),
 	}
@@ -234,7 +246,7 @@ func (w *Worker) join(ctx context.Context) bool {
 			err = w.beat(ctx)
 		}
 		if err == nil {
-			if g, err := w.store.Generation(ctx); err == nil { // else the first batch finds out
+			if g, err := w.fence.Refresh(ctx); err == nil { // else the first batch finds out
 				w.learn(g)
 			}
 			w.log.Info("worker joined", "partitions", w.opts.Partitions, "batch_size", w.opts.BatchSize,
