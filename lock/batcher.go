@@ -202,7 +202,13 @@ func (b *batcher) sendPipeline(own *pendingCall, others []*pendingCall) {
 	for _, call := range others {
 		_ = pipe.Process(ctx, call.cmd)
 	}
-	_, _ = pipe.Exec(ctx) // each command keeps its own error
+	sent, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(sent, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return // each command keeps its own error
+	}
+	for _, cmd := range sent { // a connection that Redis refused: no command was sent, and the client tells none of them
+		cmd.SetErr(err)
+	}
 }
 
 // latestDeadline returns the index of the call with the latest deadline.

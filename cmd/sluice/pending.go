@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/table"
 	"sluice/pipeline"
+	"sluice/pipeline/retry"
 )
 
 type pendingCmd struct{}
@@ -68,7 +69,9 @@ func (s *stores) pending(ctx context.Context) ([]pendingView, error) {
 	for i, p := range s.partitions() {
 		summaries[i] = pipe.XPending(ctx, s.keys.Orders(p), pipeline.Group)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	if _, err := retry.Exec(ctx, pipe); err != nil {
+		return nil, unavailable(err, "Redis did not list what is pending")
+	}
 	views := []pendingView{}
 	for i, p := range s.partitions() {
 		summary, err := summaries[i].Result()

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/internal/table"
+	"sluice/pipeline/retry"
 )
 
 type streamCmd struct{}
@@ -66,7 +67,9 @@ func (s *stores) streams(ctx context.Context) ([]streamView, error) {
 		lengths[i] = pipe.XLen(ctx, s.keys.Orders(p))
 		groups[i] = pipe.XInfoGroups(ctx, s.keys.Orders(p))
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	if _, err := retry.Exec(ctx, pipe); err != nil {
+		return nil, unavailable(err, "Redis did not return the streams")
+	}
 	views := make([]streamView, s.cfg.Partitions)
 	for i, p := range s.partitions() {
 		views[i] = streamView{Partition: p.String(), Groups: []groupView{}}
