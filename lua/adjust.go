@@ -11,7 +11,7 @@ import (
 //go:embed adjust.lua
 var adjustSource string
 
-var adjustScript = redis.NewScript(handOverSource + adjustSource)
+var adjustScript = newScript(handOverSource + adjustSource)
 
 // AdjustCode is the outcome of Adjust.
 type AdjustCode string

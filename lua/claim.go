@@ -12,7 +12,7 @@ import (
 //go:embed claim.lua
 var claimSource string
 
-var claimScript = redis.NewScript(claimSource)
+var claimScript = newScript(claimSource)
 
 // maxClaimBatch bounds one Claim. The server answers no other client meanwhile: 1000 entries take it about two
 // milliseconds.

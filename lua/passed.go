@@ -10,7 +10,7 @@ import (
 //go:embed passed.lua
 var passedSource string
 
-var passedScript = redis.NewScript(passedSource)
+var passedScript = newScript(passedSource)
 
 // PassedCode is the outcome of Passed.
 type PassedCode string

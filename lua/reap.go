@@ -10,7 +10,7 @@ import (
 //go:embed reap.lua
 var reapSource string
 
-var reapScript = redis.NewScript(reapSource)
+var reapScript = newScript(reapSource)
 
 // ReapCode is the outcome of Reap.
 type ReapCode string
