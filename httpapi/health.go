@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -15,7 +16,7 @@ import (
 const (
 	readyTimeout = 2 * time.Second // all checks together; probes usually wait a few seconds
 	// how long an answer is reused: the route is open to all, and the stores should not notice
-	readyMaxAge = time.Second
+	readyMaxAge = 500 * time.Millisecond
 )
 
 // Check is one thing that must work before requests should be sent here. Run returns nil when it does; it must end when
@@ -23,12 +24,15 @@ const (
 type Check struct {
 	Name string
 	Run  func(ctx context.Context) error
+	// Optional: requests may be sent here although it does not work; the answer tells of it all the same.
+	Optional bool
 }
 
 type checkView struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty"`
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`
+	Required bool   `json:"required"`
+	Detail   string `json:"detail,omitempty"`
 }
 
 type readyView struct {
@@ -36,8 +40,8 @@ type readyView struct {
 	Checks []checkView `json:"checks"`
 }
 
-// readiness runs the checks, once at a time.
-type readiness struct {
+// Readiness answers whether requests should be sent here, by running checks, once at a time.
+type Readiness struct {
 	checks []Check
 	log    *slog.Logger
 
@@ -53,20 +57,40 @@ func (a *api) health(c echo.Context) error {
 
 // ready says whether requests should be sent here.
 func (a *api) ready(c echo.Context) error {
-	view := a.readiness.view(c.Request().Context())
-	status := http.StatusOK
-	if view.Status != "ready" {
-		status = http.StatusServiceUnavailable
+	view := a.Ready.view(c.Request().Context())
+	if view.Status != ready {
 		c.Response().Header()[headerRetryAfter] = oneSecond
 	}
-	return sendJSON(c, status, view)
+	return sendJSON(c, view.status(), view)
+}
+
+// NewReadiness returns a Readiness that has asked nothing yet.
+func NewReadiness(log *slog.Logger, checks ...Check) *Readiness {
+	return &Readiness{checks: checks, log: log}
+}
+
+// ServeHTTP is the same answer on the operations side of a process.
+func (r *Readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	view := r.view(request.Context())
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(view.status())
+	_ = json.NewEncoder(w).Encode(view) // the client has gone
+}
+
+const ready = "ready"
+
+func (v readyView) status() int {
+	if v.Status == ready {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
 }
 
 func (a *api) version(c echo.Context) error {
 	return sendJSON(c, http.StatusOK, a.Version)
 }
 
-func (r *readiness) view(ctx context.Context) readyView {
+func (r *Readiness) view(ctx context.Context) readyView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Now().Before(r.until) {
@@ -80,30 +104,30 @@ func (r *readiness) view(ctx context.Context) readyView {
 	return r.last
 }
 
-func (r *readiness) run(ctx context.Context) readyView {
-	view := readyView{Status: "ready", Checks: make([]checkView, len(r.checks))}
+func (r *Readiness) run(ctx context.Context) readyView {
+	view := readyView{Status: ready, Checks: make([]checkView, len(r.checks))}
 	var running sync.WaitGroup
 	for i, check := range r.checks {
 		running.Go(func() { view.Checks[i] = r.one(ctx, check) })
 	}
 	running.Wait()
 	for _, check := range view.Checks {
-		if !check.OK {
+		if !check.OK && check.Required {
 			view.Status = "not-ready"
 		}
 	}
 	return view
 }
 
-func (r *readiness) one(ctx context.Context, check Check) checkView {
+func (r *Readiness) one(ctx context.Context, check Check) checkView {
 	err := check.Run(ctx)
 	if err == nil {
-		return checkView{Name: check.Name, OK: true}
+		return checkView{Name: check.Name, OK: true, Required: !check.Optional}
 	}
 	r.log.Warn("not ready", "check", check.Name, "error", err)
 	detail := "failed"
 	if pipeline.KindOf(err) != "" {
 		detail = messageOf(err)
 	}
-	return checkView{Name: check.Name, Detail: detail}
+	return checkView{Name: check.Name, Required: !check.Optional, Detail: detail}
 }

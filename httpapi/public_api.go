@@ -47,7 +47,7 @@ type Deps struct {
 	Payments       *payments.Service // required where there are secrets
 	WebhookSecrets []string          // that webhooks of payments are signed with; none: webhooks are refused
 
-	Ready   []Check               // what /readyz asks
+	Ready   *Readiness            // what /readyz answers; nil: always ready
 	Version Version               // what /version answers
 	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
 	Now     func() time.Time      // nil: time.Now. Only what pages show depends on it; orders go by Redis' clock
@@ -69,8 +69,7 @@ const requestTimeout = 5 * time.Second
 
 type api struct {
 	Deps
-	readiness readiness
-	webhooks  webhookKeys
+	webhooks webhookKeys
 }
 
 // New returns the handler of the public side. It panics when a required dependency is missing, which is a mistake in
@@ -87,6 +86,9 @@ func New(d Deps) http.Handler {
 	if d.Streams == nil {
 		d.Streams = &Streams{}
 	}
+	if d.Ready == nil {
+		d.Ready = NewReadiness(d.Log)
+	}
 	if d.Heartbeat == 0 {
 		d.Heartbeat = defaultHeartbeat
 	}
@@ -94,7 +96,7 @@ func New(d Deps) http.Handler {
 	if err != nil || len(webhooks) > 0 && d.Payments == nil {
 		panic("httpapi: WebhookSecrets must be base64, and need Payments")
 	}
-	a := &api{Deps: d, readiness: readiness{checks: d.Ready, log: d.Log}, webhooks: webhooks}
+	a := &api{Deps: d, webhooks: webhooks}
 	common := middleware{
 		log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits,
 		logOrders: d.LogOrders,

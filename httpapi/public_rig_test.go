@@ -98,10 +98,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Admission: admission, Sales: r.sales, Stock: parts.Stock(),
 		Orders: parts.Lookup(), Cancel: parts.Canceller(), Waitlist: parts.Waitlist(),
 		Push: r.push(o.push), Auth: devAuth{}, Log: log, Metrics: r.registry,
-		Ready: []httpapi.Check{
-			{Name: "redis", Run: func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }},
-			{Name: "postgres", Run: r.store.Ping},
-		},
+		Ready: httpapi.NewReadiness(log,
+			httpapi.Check{Name: "redis", Run: func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }},
+			httpapi.Check{Name: "postgres", Run: r.store.Ping}),
 		Version: httpapi.Version{Version: "1.2.3", Commit: "abc", Go: "go1.26"},
 	}
 	if o.deps != nil {

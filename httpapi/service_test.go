@@ -33,14 +33,14 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	r := newRig(t, rigOptions{deps: func(d *httpapi.Deps) {
-		d.Ready = []httpapi.Check{
+		d.Ready = httpapi.NewReadiness(d.Log, []httpapi.Check{
 			{Name: "fine", Run: func(context.Context) error { asked.Add(1); return nil }},
 			{Name: "broken", Run: func(context.Context) error { return errors.New("password=x refused") }},
 			{Name: "explained", Run: func(context.Context) error {
 				return pipeline.Wrap(pipeline.KindUnavailable, errors.New("password=x"), "the schema is old")
 			}},
 			{Name: "silent", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
-		}
+		}...)
 	}})
 	answer := r.soon(4*time.Second, get("/readyz", ""), 503, "") // the silent check is given 2 s
 	got := decode[readiness](t, answer)
@@ -60,6 +60,23 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("20 askers made %d rounds of checks", asked.Load()-before)
 	}
 	r.expect(get("/healthz", ""), 200, "")
+}
+
+// What orders can do without is told, and turns nobody away.
+func TestReadyWithoutTheOptional(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{deps: func(d *httpapi.Deps) {
+		d.Ready = httpapi.NewReadiness(d.Log, httpapi.Check{Name: "fine", Run: func(context.Context) error { return nil }},
+			httpapi.Check{Name: "journal", Optional: true, Run: func(context.Context) error {
+				return pipeline.Errorf(pipeline.KindUnavailable, "the disk is full")
+			}})
+	}})
+	answer := r.expect(get("/readyz", ""), 200, "")
+	want := `{"status":"ready","checks":[{"name":"fine","ok":true,"required":true},` +
+		`{"name":"journal","ok":false,"required":false,"detail":"the disk is full"}]}`
+	if got := strings.TrimSpace(string(answer.body)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 func TestVersion(t *testing.T) {

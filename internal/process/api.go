@@ -118,8 +118,7 @@ type api struct {
 type servers struct{ public, ops *http.Server }
 
 func (a *api) servers() servers {
-	// Postgres is not a condition of readiness: without it orders are still accepted, and wait in the stream.
-	redisCheck := func(ctx context.Context) error { return a.parts.Redis.Ping(ctx).Err() }
+	ready := a.readiness()
 	public := httpapi.New(httpapi.Deps{
 		Admission: a.admission,
 		Sales:     a.sales,
@@ -132,7 +131,7 @@ func (a *api) servers() servers {
 		Waitlist:  a.waitlist,
 		Auth:      httpapi.DevAuth{},
 		Log:       a.parts.Log,
-		Ready:     []httpapi.Check{{Name: "redis", Run: redisCheck}},
+		Ready:     ready,
 		Version:   httpapi.Version{Version: a.version, Go: runtime.Version()},
 		Metrics:   a.registry,
 
@@ -145,7 +144,7 @@ func (a *api) servers() servers {
 	operators := adminHandler(a.cfg, a.parts, a.registry)
 	return servers{
 		public: httpapi.Server(a.cfg.HTTPAddr, public),
-		ops:    opsServer(admin, withAdmin(opsHandler(a.registry, []check{{"redis", redisCheck}}), operators)),
+		ops:    opsServer(admin, withAdmin(opsHandler(a.registry, ready), operators)),
 	}
 }
 

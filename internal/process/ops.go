@@ -14,15 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// readyTimeout bounds one readiness check.
-const readyTimeout = 2 * time.Second
-
-// check is one thing that must work for the process to be ready.
-type check struct {
-	name string
-	run  func(context.Context) error
-}
-
 // newRegistry returns a registry with the metrics of the Go runtime and of the build.
 func newRegistry(version string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
@@ -36,23 +27,12 @@ func newRegistry(version string) *prometheus.Registry {
 }
 
 // opsHandler serves health, readiness and metrics.
-func opsHandler(reg *prometheus.Registry, checks []check) *http.ServeMux {
+func opsHandler(reg *prometheus.Registry, ready http.Handler) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]any{"status": "ok"})
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-		defer cancel()
-		status, results := http.StatusOK, map[string]string{}
-		for _, c := range checks {
-			results[c.name] = "ok"
-			if c.run(ctx) != nil {
-				status, results[c.name] = http.StatusServiceUnavailable, "unavailable"
-			}
-		}
-		writeJSON(w, status, map[string]any{"checks": results})
-	})
+	mux.Handle("GET /readyz", ready)
 	mux.Handle("GET /metrics",
 		promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: 5 * time.Second, MaxRequestsInFlight: 4}))
 	return mux

@@ -50,7 +50,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	if addr == "" {
 		addr = "127.0.0.1:0" // any free port, so that any number of workers run on one machine
 	}
-	ops := opsServer(addr, opsHandler(reg, storeChecks(stores)))
+	ops := opsServer(addr, opsHandler(reg, workerReadiness(worker, stores, log)))
 
 	listener, err := listen(ctx, ops)
 	if err != nil {
@@ -75,11 +75,4 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	stop()
 	running.Wait()
 	return err
-}
-
-func storeChecks(s *Stores) []check {
-	return []check{
-		{"redis", func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }},
-		{"postgres", s.Postgres.Ping},
-	}
 }

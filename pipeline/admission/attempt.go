@@ -21,7 +21,8 @@ func (g *gate) attempt(batch []*pendingRequest, again bool) (attempted, error) {
 	c := g.controller
 	c.attempts[g.at.Partition].RLock()
 	defer c.attempts[g.at.Partition].RUnlock()
-	reply, level, err := g.call(batch, again)
+	c.metrics.batchSize.Observe(float64(len(batch)))
+	reply, level, err := g.call(context.Background(), batch, again)
 	if err != nil {
 		return attempted{}, err
 	}
@@ -29,9 +30,11 @@ func (g *gate) attempt(batch []*pendingRequest, again bool) (attempted, error) {
 }
 
 // call makes one call of the script, and has its accepts confirmed.
-func (g *gate) call(batch []*pendingRequest, again bool) (lua.AdmitReply, pipeline.Durability, error) {
+func (g *gate) call(
+	ctx context.Context, batch []*pendingRequest, again bool,
+) (lua.AdmitReply, pipeline.Durability, error) {
 	c := g.controller
-	ctx, cancel := context.WithTimeout(context.Background(), c.opts.AttemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.opts.AttemptTimeout)
 	defer cancel()
 	if err := g.number(ctx, batch); err != nil {
 		return lua.AdmitReply{}, "", err
@@ -46,7 +49,6 @@ func (g *gate) call(batch []*pendingRequest, again bool) (lua.AdmitReply, pipeli
 	}
 	keys := g.keys
 	keys.Fence = int64(generation)
-	c.metrics.batchSize.Observe(float64(len(batch)))
 	on, err := c.connections.take(ctx, g.marker)
 	if err != nil {
 		return lua.AdmitReply{}, "", err

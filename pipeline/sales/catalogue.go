@@ -161,6 +161,22 @@ func (c *Catalogue) Get(ctx context.Context, id string) (*pipeline.Sale, error) 
 	return c.lookUp(ctx, id)
 }
 
+// Partitions returns those of the sales in memory that take orders, or will.
+func (c *Catalogue) Partitions(now time.Time) map[pipeline.Partition]bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	partitions := map[pipeline.Partition]bool{}
+	for _, sale := range c.sales {
+		if sale.State == pipeline.SaleClosed || !now.Before(sale.ClosesAt) {
+			continue
+		}
+		for _, p := range sale.Partitions {
+			partitions[p] = true
+		}
+	}
+	return partitions
+}
+
 func unknownSale(id string) error {
 	return pipeline.Errorf(pipeline.KindNotFound, "no sale has the id %q", id)
 }

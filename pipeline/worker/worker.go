@@ -156,6 +156,8 @@ type Worker struct {
 	installation atomic.Pointer[string] // its id; nil before Postgres was asked
 	foreign      atomic.Bool            // events of another installation were delivered
 
+	present presence
+
 	generation atomic.Int64 // the newest that this worker knows; 0 before it knows any
 }
 
@@ -218,6 +220,7 @@ func (w *Worker) Run(ctx context.Context) {
 	if !w.join(ctx) {
 		return
 	}
+	w.present.set(true)
 	var running sync.WaitGroup
 	for _, streams := range w.readSets() {
 		running.Go(func() { w.lane(ctx, streams) })
@@ -233,6 +236,7 @@ func (w *Worker) Run(ctx context.Context) {
 	running.Wait()
 	stopBeating()
 	heart.Wait()
+	w.present.set(false)
 	w.leave()
 }
 
