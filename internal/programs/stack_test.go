@@ -58,18 +58,18 @@ func TestStackServesAndStops(t *testing.T) {
 		s.API.URL() + "/readyz", s.API.AdminURL() + "/metrics",
 		s.Workers[0].AdminURL() + "/readyz",
 	} {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s: got %d, want 200", address, response.StatusCode)
-		}
+		testkit.Eventually(t, startLimit, address+" answers with 200", func() bool { // a new Redis has to be verified
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			return response.StatusCode == http.StatusOK
+		})
 	}
 	if a, b := s.Workers[0].Consumer(), s.Workers[1].Consumer(); a == "" || a == b || s.API.Consumer() != "" {
 		t.Errorf("got the consumers %q and %q, want two names", a, b)
