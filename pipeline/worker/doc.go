@@ -11,7 +11,7 @@
 //
 // Around it: heartbeat.go shows that the worker lives, reclaim.go takes over what others or lost replies left behind,
 // reap.go removes dead consumers, leave.go ends a worker, schedule.go runs the background jobs of the other packages,
-// and observe.go and metrics.go measure.
+// rehearse.go tries what an event needs, for /readyz, and observe.go and metrics.go measure.
 //
 // It relies on inserts that change nothing when they are repeated: locks and heartbeats only save work. It does not
 // decide what is sold, and gives no units back itself; releases go through package lifecycle.
