@@ -8,7 +8,8 @@ import (
 	"sluice/pipeline"
 )
 
-// TestRehearsalNeedsTheRights: what a worker may not do is found before it has an order to persist, and nothing changes.
+// TestRehearsalNeedsTheRights: what a worker may not do is found before it has an order to persist, and nothing
+// changes.
 func TestRehearsalNeedsTheRights(t *testing.T) {
 	f := setup(t)
 	f.sale("drop-1", 5)

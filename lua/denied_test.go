@@ -96,8 +96,8 @@ func (f *fixture) firstEntry() string {
 	return entries[0].ID
 }
 
-// TestADeniedCommandLeavesNoHalf: Redis looks at a user's rights command by command, and undoes nothing. So a script that
-// may not use one of its commands must change nothing at all, and do its work once the right is back.
+// TestADeniedCommandLeavesNoHalf: Redis looks at a user's rights command by command, and undoes nothing. So a script
+// that may not use one of its commands must change nothing at all, and do its work once the right is back.
 func TestADeniedCommandLeavesNoHalf(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)

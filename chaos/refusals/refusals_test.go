@@ -129,7 +129,8 @@ func TestRefusals(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	r.healed(time.Now().Add(warmUp)) // everything that the programs do was done once
 
-	table := []string{fmt.Sprintf("%-34s %9s %9s %9s %9s  %s", "refused", "no accept", "no row", "accepts", "rows", "/readyz")}
+	table := []string{fmt.Sprintf("%-34s %9s %9s %9s %9s  %s",
+		"refused", "no accept", "no row", "accepts", "rows", "/readyz")}
 	for _, refused := range r.refusals() {
 		m := r.refuse(refused)
 		told := ""

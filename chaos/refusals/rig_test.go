@@ -222,8 +222,8 @@ func (r *rig) lookForRows(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	var found []string
-	err := r.pool.QueryRow(ctx, "select coalesce(array_agg(id::text), '{}') from orders where sale_id = $1 and id = any($2::uuid[])",
-		saleID, ids).Scan(&found)
+	const query = "select coalesce(array_agg(id::text), '{}') from orders where sale_id = $1 and id = any($2::uuid[])"
+	err := r.pool.QueryRow(ctx, query, saleID, ids).Scan(&found)
 	if err != nil {
 		return // the next look finds out
 	}

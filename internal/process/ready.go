@@ -22,10 +22,11 @@ const rehearsedAtOnce = 4
 // else: without the other parts orders are taken all the same, and the answer says what is missing.
 func (a *api) readiness() *httpapi.Readiness {
 	r := &orderRehearsal{api: a}
+	journal := func(context.Context) error { return a.admission.Journal().Works() }
 	return httpapi.NewReadiness(a.parts.Log,
 		httpapi.Check{Name: "orders", Run: r.some},
 		httpapi.Check{Name: "partitions", Run: r.all, Optional: true},
-		httpapi.Check{Name: "journal", Run: func(context.Context) error { return a.admission.Journal().Works() }, Optional: true},
+		httpapi.Check{Name: "journal", Run: journal, Optional: true},
 		httpapi.Check{Name: "postgres", Run: a.parts.Postgres.Ping, Optional: true},
 	)
 }

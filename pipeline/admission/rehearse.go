@@ -21,7 +21,8 @@ func (c *Controller) Rehearse(ctx context.Context, p pipeline.Partition) error {
 	g := newGate(c, pipeline.SalePartition{SaleID: rehearsedSale, Partition: p})
 	reply, _, err := g.call(ctx, []*pendingRequest{{ctx: ctx, request: request}}, false)
 	if err != nil {
-		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis does not do what an order on partition "+p.String()+" needs")
+		return pipeline.Wrap(pipeline.KindUnavailable, err,
+			"Redis does not do what an order on partition "+p.String()+" needs")
 	}
 	if reply.Outcomes[0].Code == lua.AdmitUntrusted {
 		return pipeline.Errorf(pipeline.KindUnavailable, "partition %s is not verified", p)

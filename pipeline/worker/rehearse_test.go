@@ -24,7 +24,9 @@ func TestAWorkerRehearses(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := r.StartWorker(r.Store, worker.Options{})
-	testkit.Eventually(t, pipelinetest.SettleLimit, "the worker is ready", func() bool { return w.Rehearse(r.Ctx()) == nil })
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the worker is ready", func() bool {
+		return w.Rehearse(r.Ctx()) == nil
+	})
 	rights := func(rules ...any) {
 		t.Helper()
 		if err := r.Redis.Do(r.Ctx(), append([]any{"ACL", "SETUSER", "default"}, rules...)...).Err(); err != nil {
