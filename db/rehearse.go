@@ -8,7 +8,8 @@ import (
 )
 
 // Rehearse runs the statement that persists orders without an order, in a generation that never was: Postgres checks
-// the rights on every table that it writes to, and that it may write at all, and changes nothing. Errors: KindUnavailable.
+// the rights on every table that it writes to, and that it may write at all, and changes nothing. Errors:
+// KindUnavailable.
 func (s *Store) Rehearse(ctx context.Context) error {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()

@@ -72,7 +72,8 @@ func TestAdminBesideHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		if response.StatusCode >= 400 && !strings.HasSuffix(url, "/readyz") && !strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
+		if response.StatusCode >= 400 && !strings.HasSuffix(url, "/readyz") &&
+			!strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
 			t.Errorf("%s: got %d as %s, want a problem", url, response.StatusCode, response.Header.Get("Content-Type"))
 		}
 		return response.StatusCode

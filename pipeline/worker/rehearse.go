@@ -34,8 +34,8 @@ func (p *presence) set(joined bool) {
 var errNotJoined = pipeline.Errorf(pipeline.KindUnavailable, "the worker has not joined, or is leaving")
 
 // Rehearse does with Redis what an event needs on its way through this worker, on every partition, but for an event
-// that can't exist: the heartbeat, a fetch, the lock, the settling, and taking over what is pending. nil means that an event
-// would be processed, as far as Redis is concerned. Its cost is four short calls for each partition. Errors:
+// that can't exist: the heartbeat, a fetch, the lock, the settling, and taking over what is pending. nil means that
+// an event would be processed, as far as Redis is concerned. Its cost is four short calls for each partition. Errors:
 // KindUnavailable.
 func (w *Worker) Rehearse(ctx context.Context) error {
 	w.present.mu.RLock()
