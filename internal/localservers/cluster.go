@@ -74,7 +74,7 @@ func startNode(ctx context.Context, s *sandbox, config []string) (*Redis, error)
 			continue
 		}
 		var r *Redis
-		r, err = startRedisIn(ctx, s, nodeConfig(at, config))
+		r, err = startRedisIn(ctx, s, settings{config: nodeConfig(at, config)})
 		if err == nil {
 			r.cluster = at
 			return r, nil

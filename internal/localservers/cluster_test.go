@@ -85,7 +85,7 @@ func TestANodeWhosePortIsTakenSaysSo(t *testing.T) {
 		if taken == "bus" {
 			at = ports{clients: free.clients, bus: at.clients}
 		}
-		_, err = startRedisIn(limited(t), box, nodeConfig(at, nil))
+		_, err = startRedisIn(limited(t), box, settings{config: nodeConfig(at, nil)})
 		if err == nil || !strings.Contains(err.Error(), portTaken) {
 			t.Errorf("the port of %s: got %v, want %q in it", taken, err, portTaken)
 		}

@@ -28,7 +28,7 @@ func playRole(role string) int {
 		return 1
 	}
 	fmt.Println(d.dir)
-	s, err := startIn(context.Background(), d)
+	s, err := startIn(context.Background(), d, settings{})
 	if err == nil && role == "pause" {
 		err = errors.Join(s.Redis.Pause(), s.Postgres.Pause())
 	}

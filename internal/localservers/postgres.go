@@ -29,16 +29,20 @@ type Postgres struct {
 // StartPostgres starts a private Postgres and returns once it answers. Config lines (postgresql.conf syntax) are
 // appended to our own: a later line wins. ctx bounds the start only; Close ends the server. ErrNoBinary is in the chain
 // of the error when Postgres is not installed.
-func StartPostgres(ctx context.Context, config ...string) (p *Postgres, err error) {
+func StartPostgres(ctx context.Context, config ...string) (*Postgres, error) {
+	return startPostgresAlone(ctx, settings{config: config})
+}
+
+func startPostgresAlone(ctx context.Context, how settings) (p *Postgres, err error) {
 	return p, startAlone(func(s *sandbox) (*server, error) {
-		if p, err = startPostgresIn(ctx, s, config); err != nil {
+		if p, err = startPostgresIn(ctx, s, how); err != nil {
 			return nil, fmt.Errorf("private Postgres: %w", err)
 		}
 		return &p.server, nil
 	})
 }
 
-func startPostgresIn(ctx context.Context, s *sandbox, config []string) (*Postgres, error) {
+func startPostgresIn(ctx context.Context, s *sandbox, how settings) (*Postgres, error) {
 	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
@@ -51,8 +55,13 @@ func startPostgresIn(ctx context.Context, s *sandbox, config []string) (*Postgre
 	p.spec.argv = []string{filepath.Join(bin, "postgres"), "-D", data}
 	p.stop = syscall.SIGINT // "fast": ends the sessions, then writes a checkpoint
 	p.probe = p.ping
-	if err := p.initdb(ctx, filepath.Join(bin, "initdb"), data, config); err != nil {
+	if err := p.initdb(ctx, filepath.Join(bin, "initdb"), data, how.config); err != nil {
 		return nil, err
+	}
+	if how.clock {
+		if err := p.giveClock(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.start(ctx); err != nil {
 		return nil, err

@@ -29,16 +29,20 @@ type Redis struct {
 // StartRedis starts a private Redis and returns once it answers. Config lines (redis.conf syntax) are appended to our
 // own: a later line wins. ctx bounds the start only; Close ends the server. ErrNoBinary is in the chain of the error
 // when Redis is not installed.
-func StartRedis(ctx context.Context, config ...string) (r *Redis, err error) {
+func StartRedis(ctx context.Context, config ...string) (*Redis, error) {
+	return startRedisAlone(ctx, settings{config: config})
+}
+
+func startRedisAlone(ctx context.Context, how settings) (r *Redis, err error) {
 	return r, startAlone(func(s *sandbox) (*server, error) {
-		if r, err = startRedisIn(ctx, s, config); err != nil {
+		if r, err = startRedisIn(ctx, s, how); err != nil {
 			return nil, fmt.Errorf("private Redis: %w", err)
 		}
 		return &r.server, nil
 	})
 }
 
-func startRedisIn(ctx context.Context, s *sandbox, config []string) (*Redis, error) {
+func startRedisIn(ctx context.Context, s *sandbox, how settings) (*Redis, error) {
 	binary, err := findRedis()
 	if err != nil {
 		return nil, err
@@ -49,8 +53,13 @@ func startRedisIn(ctx context.Context, s *sandbox, config []string) (*Redis, err
 	}
 	r.socket, r.config = filepath.Join(r.dir, "redis.sock"), filepath.Join(r.dir, "redis.conf")
 	r.spec.argv, r.stop, r.probe = []string{binary, r.config}, syscall.SIGTERM, r.ping
-	if err := writeFor(r.spec.account, r.config, redisConfig(r.dir, r.socket, config)); err != nil {
+	if err := writeFor(r.spec.account, r.config, redisConfig(r.dir, r.socket, how.config)); err != nil {
 		return nil, err
+	}
+	if how.clock {
+		if err := r.giveClock(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return r, r.start(ctx)
 }

@@ -34,6 +34,7 @@ type server struct {
 	dir         string
 	log         string // path; every start appends the process' stdout and stderr
 	spec        command
+	clock       string                          // path of the file that moves the clock; empty: the machine's own
 	stop        syscall.Signal                  // requests an orderly stop that keeps the data
 	probe       func(ctx context.Context) error // nil once the server answers
 

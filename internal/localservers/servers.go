@@ -17,25 +17,27 @@ type Servers struct {
 
 // Start starts both servers and returns once both answer. ctx bounds the start only; Close ends them. ErrNoBinary is in
 // the chain of the error when one of them is not installed.
-func Start(ctx context.Context) (*Servers, error) {
+func Start(ctx context.Context) (*Servers, error) { return start(ctx, settings{}) }
+
+func start(ctx context.Context, how settings) (*Servers, error) {
 	box, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
-	return startIn(ctx, box)
+	return startIn(ctx, box, how)
 }
 
-func startIn(ctx context.Context, box *sandbox) (*Servers, error) {
+func startIn(ctx context.Context, box *sandbox, how settings) (*Servers, error) {
 	s := &Servers{sandbox: box}
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() (err error) {
-		if s.Redis, err = startRedisIn(ctx, box, nil); err != nil {
+		if s.Redis, err = startRedisIn(ctx, box, how); err != nil {
 			return fmt.Errorf("private Redis: %w", err)
 		}
 		return nil
 	})
 	starts.Go(func() (err error) {
-		if s.Postgres, err = startPostgresIn(ctx, box, nil); err != nil {
+		if s.Postgres, err = startPostgresIn(ctx, box, how); err != nil {
 			return fmt.Errorf("private Postgres: %w", err)
 		}
 		return nil

@@ -28,7 +28,11 @@ func PrivateCluster(t testing.TB, config ...string) *localservers.RedisCluster {
 // whatever TEST_SERVERS says.
 func PrivatePostgres(t testing.TB, config ...string) *localservers.Postgres {
 	t.Helper()
-	p := private(t, localservers.StartPostgres, config)
+	return migrated(t, private(t, localservers.StartPostgres, config))
+}
+
+func migrated(t testing.TB, p *localservers.Postgres) *localservers.Postgres {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	if err := db.Migrate(ctx, p.URL()); err != nil {
@@ -70,4 +74,16 @@ func PrivateReplica(t testing.TB, primary *localservers.Redis, config ...string)
 		t.Fatalf("start a replica: %v", err)
 	}
 	return replica // it ends with its primary
+}
+
+// RedisWithClock is PrivateRedis for a test that also moves the server's clock.
+func RedisWithClock(t testing.TB, config ...string) *localservers.Redis {
+	t.Helper()
+	return private(t, localservers.StartRedisWithClock, config)
+}
+
+// PostgresWithClock is PrivatePostgres for a test that also moves the server's clock.
+func PostgresWithClock(t testing.TB, config ...string) *localservers.Postgres {
+	t.Helper()
+	return migrated(t, private(t, localservers.StartPostgresWithClock, config))
 }
