@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	scripts "sluice/lua/lock"
@@ -47,7 +48,8 @@ func (c *Client) TryLockMany(ctx context.Context, keys []string, mode ...Mode) (
 		return Batch{}, err
 	}
 	all := len(mode) > 0 && mode[0] == AllOrNone
-	token, sent := newToken(), time.Now()
+	token := newToken() + "/" + strconv.FormatInt(c.ttl.Milliseconds(), 10) // with the lease: see try_many.lua
+	sent := time.Now()
 	held, err := scripts.TryMany(ctx, c.rdb, keys, token, c.ttl, all)
 	if err != nil {
 		c.undoBatch(ctx, keys, token, err)
