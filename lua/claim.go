@@ -21,21 +21,28 @@ const maxClaimBatch = 1000
 // Consumer is a consumer of a group that reads a stream.
 type Consumer struct{ Stream, Group, Name string }
 
+// PendingEntry is a pending entry to claim. One with Deliveries is claimed whatever its idle time is, unless it was
+// delivered once more since it had so many: its caller has waited by a clock of its own.
+type PendingEntry struct {
+	ID         string
+	Deliveries int64 // 0: its idle time decides
+}
+
 // Claim takes over those of 1 to 1000 pending entries that were delivered at least minIdle ago (in whole milliseconds),
 // and returns besides which of the entries are lost: pending, but deleted from the stream. Entries that are not pending
 // any more are in neither. After an error, calling again is safe, though lost entries that the lost reply named are not
 // named again.
 func Claim(
-	ctx context.Context, rdb redis.Scripter, by Consumer, minIdle time.Duration, entryIDs []string,
+	ctx context.Context, rdb redis.Scripter, by Consumer, minIdle time.Duration, entries []PendingEntry,
 ) (claimed []redis.XMessage, lost []string, err error) {
 	defer named("claim", &err)
-	if err := checkBatch(len(entryIDs), maxClaimBatch); err != nil {
+	if err := checkBatch(len(entries), maxClaimBatch); err != nil {
 		return nil, nil, err
 	}
-	args := make([]any, 0, 3+len(entryIDs))
+	args := make([]any, 0, 3+2*len(entries))
 	args = append(args, by.Group, by.Name, minIdle.Milliseconds())
-	for i := range entryIDs {
-		args = append(args, entryIDs[i])
+	for i := range entries {
+		args = append(args, entries[i].ID, entries[i].Deliveries)
 	}
 	reply, err := claimScript.Run(ctx, rdb, []string{by.Stream}, args...).Result()
 	if err != nil {

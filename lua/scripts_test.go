@@ -166,7 +166,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		},
 		"claim.lua": func(n int) error {
 			_, _, err := lua.Claim(ctx, s, lua.Consumer{Stream: "stream", Group: group, Name: "w1"}, time.Second,
-				slices.Repeat([]string{"1-1"}, n))
+				slices.Repeat([]lua.PendingEntry{{ID: "1-1"}}, n))
 			return err
 		},
 		"load.lua": func(int) error { _, err := lua.Load(ctx, s, "a", "b", sale); return err },

@@ -37,7 +37,7 @@ func (w *Worker) leave() {
 func (w *Worker) releaseClaims(ctx context.Context, p pipeline.Partition) (int, error) {
 	from, total := "-", 0
 	for {
-		page, err := w.pendingOf(ctx, p, w.opts.Name, from, 0)
+		page, err := w.pendingOf(ctx, p, w.opts.Name, from)
 		if err != nil || len(page) == 0 {
 			return total, err
 		}

@@ -20,32 +20,33 @@ import (
 // them: those of dead workers, those whose delivery to this worker got lost, and those that have been idle for long.
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	cursors := make([]string, w.opts.Partitions) // of XAUTOCLAIM: from the start each time, it would never reach the end
-	for {
+	for round := 0; ; round++ {
 		retry.Sleep(ctx, reclaimInterval*3/4+rand.N(reclaimInterval/2)) // jitter: workers take turns
 		if ctx.Err() != nil {
 			return
 		}
-		if err := w.reclaim(ctx, cursors); err != nil && ctx.Err() == nil {
+		w.seen.forget()
+		if err := w.reclaim(ctx, cursors, round%livingRounds == 0); err != nil && ctx.Err() == nil {
 			w.stepFailed("reclaim", err)
 		}
 	}
 }
 
-func (w *Worker) reclaim(ctx context.Context, cursors []string) error {
+func (w *Worker) reclaim(ctx context.Context, cursors []string, living bool) error {
 	pending, err := w.pending(ctx)
 	errs := []error{err} // one partition's error never delays another partition
 	for p, summary := range pending {
 		if summary.Count > 0 {
-			errs = append(errs, w.reclaimPartition(ctx, p, summary, cursors))
+			errs = append(errs, w.reclaimPartition(ctx, p, summary, cursors, living))
 		}
 	}
 	return errors.Join(append(errs, w.observe(ctx, pending))...)
 }
 
 func (w *Worker) reclaimPartition(
-	ctx context.Context, p pipeline.Partition, summary *redis.XPending, cursors []string,
+	ctx context.Context, p pipeline.Partition, summary *redis.XPending, cursors []string, living bool,
 ) error {
-	dead, err := w.deadConsumers(ctx, p, summary)
+	dead, alive, err := w.consumers(ctx, p, summary)
 	if err != nil {
 		return err
 	}
@@ -57,6 +58,13 @@ func (w *Worker) reclaimPartition(
 	}
 	if err := w.takeOver(ctx, p, w.opts.Name, strandedMinIdle, "stranded"); err != nil {
 		return err
+	}
+	if living {
+		for _, consumer := range alive {
+			if err := w.takeOver(ctx, p, consumer, w.opts.ClaimMinIdle, "idle"); err != nil {
+				return err
+			}
+		}
 	}
 	return w.claimIdle(ctx, p, cursors)
 }
@@ -89,62 +97,76 @@ func (w *Worker) pending(ctx context.Context) (map[pipeline.Partition]*redis.XPe
 	return summaries, errors.Join(errs...)
 }
 
-// deadConsumers returns the consumers with pending entries and without a heartbeat.
-func (w *Worker) deadConsumers(ctx context.Context, p pipeline.Partition, summary *redis.XPending) ([]string, error) {
+// consumers returns the other consumers with pending entries: those without a heartbeat, and those with one. A
+// heartbeat that would last longer than any was set under a clock that has jumped since: it gets the usual time from
+// now on, in which a worker that lives beats again.
+func (w *Worker) consumers(
+	ctx context.Context, p pipeline.Partition, summary *redis.XPending,
+) (dead, alive []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	pipe := w.rdb.Pipeline()
-	alive := map[string]*redis.IntCmd{}
+	beats := map[string]*redis.DurationCmd{}
 	for consumer := range summary.Consumers {
 		if consumer != w.opts.Name {
-			alive[consumer] = pipe.Exists(ctx, w.keys.Worker(p, consumer))
+			beats[consumer] = pipe.PTTL(ctx, w.keys.Worker(p, consumer))
 		}
 	}
-	if len(alive) == 0 {
-		return nil, nil
+	if len(beats) == 0 {
+		return nil, nil, nil
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var dead []string
-	for consumer, cmd := range alive {
-		if cmd.Val() == 0 {
+	for consumer, cmd := range beats {
+		switch left := cmd.Val(); {
+		case left == noKey:
 			dead = append(dead, consumer)
+		case left > heartbeatTTL:
+			err = errors.Join(err, w.rdb.PExpire(ctx, w.keys.Worker(p, consumer), heartbeatTTL).Err())
+			alive = append(alive, consumer)
+		default:
+			alive = append(alive, consumer)
 		}
 	}
-	return dead, nil
+	return dead, alive, err
 }
 
-// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch. Entries that
-// were delivered very often are processed one by one: one that kills workers then harms no other.
+// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch: by Redis' clock,
+// or because this worker has seen it pending for so long. Entries that were delivered very often are processed one by one: one that kills workers then harms no other.
 func (w *Worker) takeOver(
 	ctx context.Context, p pipeline.Partition, consumer string, minIdle time.Duration, reason string,
 ) error {
 	from := "-"
 	for ctx.Err() == nil {
-		page, err := w.pendingOf(ctx, p, consumer, from, minIdle)
+		page, err := w.pendingOf(ctx, p, consumer, from)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		from = "(" + page[len(page)-1].ID
-		var together, alone []string
+		var together, alone []lua.PendingEntry
 		for _, e := range page {
+			one := lua.PendingEntry{ID: e.ID}
+			seen := w.seen.age(delivery{entryKey{p, e.ID}, e.Consumer, e.RetryCount})
+			if e.Idle < minIdle {
+				one.Deliveries = e.RetryCount
+			}
 			switch {
-			case w.inFlight.has(p, e.ID):
+			case w.inFlight.has(p, e.ID), e.Idle < minIdle && seen < minIdle:
 			case e.RetryCount >= int64(w.opts.MaxDeliveries):
-				alone = append(alone, e.ID)
+				alone = append(alone, one)
 			default:
-				together = append(together, e.ID)
+				together = append(together, one)
 			}
 		}
 		if err := w.claimAndProcess(ctx, p, together, minIdle, reason); err != nil {
 			return err
 		}
-		for _, id := range alone {
+		for _, one := range alone {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := w.claimAndProcess(ctx, p, []string{id}, minIdle, reason); err != nil {
+			if err := w.claimAndProcess(ctx, p, []lua.PendingEntry{one}, minIdle, reason); err != nil {
 				return err
 			}
 		}
@@ -153,24 +175,24 @@ func (w *Worker) takeOver(
 }
 
 func (w *Worker) pendingOf(
-	ctx context.Context, p pipeline.Partition, consumer, from string, minIdle time.Duration,
+	ctx context.Context, p pipeline.Partition, consumer, from string,
 ) ([]redis.XPendingExt, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	return w.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: w.keys.Orders(p), Group: pipeline.Group, Consumer: consumer, Idle: minIdle,
+		Stream: w.keys.Orders(p), Group: pipeline.Group, Consumer: consumer,
 		Start: from, End: "+", Count: int64(w.opts.BatchSize),
 	}).Result()
 }
 
 func (w *Worker) claimAndProcess(
-	ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration, reason string,
+	ctx context.Context, p pipeline.Partition, entries []lua.PendingEntry, minIdle time.Duration, reason string,
 ) error {
-	if len(ids) == 0 {
+	if len(entries) == 0 {
 		return nil
 	}
 	generation := w.current()
-	claimed, lost, err := w.claim(ctx, p, ids, minIdle)
+	claimed, lost, err := w.claim(ctx, p, entries, minIdle)
 	if err != nil {
 		return err
 	}
@@ -180,12 +202,12 @@ func (w *Worker) claimAndProcess(
 }
 
 func (w *Worker) claim(
-	ctx context.Context, p pipeline.Partition, ids []string, minIdle time.Duration,
+	ctx context.Context, p pipeline.Partition, entries []lua.PendingEntry, minIdle time.Duration,
 ) ([]redis.XMessage, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	consumer := lua.Consumer{Stream: w.keys.Orders(p), Group: pipeline.Group, Name: w.opts.Name}
-	return lua.Claim(ctx, w.rdb, consumer, minIdle, ids)
+	return lua.Claim(ctx, w.rdb, consumer, minIdle, entries)
 }
 
 func (w *Worker) takenOver(

@@ -55,6 +55,11 @@ const (
 	fetchBlock      = 500 * time.Millisecond // a blocked read can't be cancelled, so this also bounds shutdown
 
 	reapInterval = 10 * time.Second
+
+	// livingRounds is how many looks go by until what is pending for workers that live is looked at entry by entry, which
+	// is only of use where Redis' clock has jumped: otherwise XAUTOCLAIM finds it.
+	livingRounds = 4
+	noKey        = -2 // what PTTL returns where there is no key
 )
 
 // WithDefaults fills in what is not set.
@@ -145,6 +150,7 @@ type Worker struct {
 	metrics     *Metrics
 	log         *slog.Logger
 	inFlight    *inFlightEntries
+	seen        firstSeen // of the reclaim loop alone
 	burier      *deadletter.Burier
 	resubmitter *resubmit.Resubmitter
 	fence       *installation.Fence
@@ -198,7 +204,7 @@ func New(c Config) (*Worker, error) {
 	burier := deadletter.NewBurier(c.Store, c.DeadLetters, log)
 	w := &Worker{
 		opts: opts, keys: c.Keys, rdb: c.Redis, reader: c.Reader, store: c.Store, metrics: c.Metrics, log: log,
-		locks: lock.New(c.Redis, lock.WithTTL(opts.LockTTL)), inFlight: newInFlightEntries(),
+		locks: lock.New(c.Redis, lock.WithTTL(opts.LockTTL)), inFlight: newInFlightEntries(), seen: firstSeen{},
 		burier: burier, fence: c.Fence,
 		resubmitter: resubmit.New(resubmit.Config{
 			Redis: c.Redis, Keys: c.Keys, Store: c.Store, Burier: burier, Fence: c.Fence, Metrics: c.Resubmits, Log: log,
