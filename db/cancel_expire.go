@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -82,11 +83,12 @@ func (s *Store) cancelOrder(
 }
 
 // expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left
-// to it; what it leaves is due again.
+// to it; what it leaves is due again. An order expires once it is overdue by two clocks, Postgres' and this process':
+// one that is ahead must not take an order from a buyer who still has time to pay.
 const expireQuery = `
 with due as (
 	select sale_id, id from orders
-	where status = 'awaiting_payment' and pay_by < now()
+	where status = 'awaiting_payment' and pay_by < least(now(), $3)
 	order by pay_by
 	limit $1
 	for no key update skip locked
@@ -101,7 +103,7 @@ with due as (
 // their units to Redis in the same transaction. It returns them. Any number of calls may run at once: no order is
 // expired twice.
 func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, error) {
-	return s.endOrders(ctx, expireQuery, limit, statuses(pipeline.StatusExpired.Before()))
+	return s.endOrders(ctx, expireQuery, limit, statuses(pipeline.StatusExpired.Before()), time.Now())
 }
 
 // endOrders runs a statement that ends orders, and returns those.

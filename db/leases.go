@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline/retry"
 )
@@ -50,17 +51,20 @@ func (s *Store) RunExclusively(ctx context.Context, name string, do func(context
 }
 
 // takeLease takes a lease that is free or expired, or renews the holder's own. It reports whether the holder has it.
-// One that would last longer than any does was taken under a clock that is set back since, and counts as expired.
+// One that would last longer than any does was taken under a clock that is set back since: it gets the whole time of a
+// lease from now on, which is when its holder, if it lives, believes at the latest that it ends.
 func (s *Store) takeLease(ctx context.Context, name, holder string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseTTL)
 	defer cancel()
-	taken, err := s.exec(ctx, "take the lease "+name, `
+	ours, err := queryAll(ctx, s, "take the lease "+name, pgx.RowTo[bool], `
 		insert into leases as l (name, holder, expires_at)
 		values ($1, $2::text::uuid, clock_timestamp() + $3::interval)
-		on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
+		on conflict (name) do update set expires_at = excluded.expires_at,
+			holder = case when l.expires_at <= clock_timestamp() then excluded.holder else l.holder end
 		where l.holder = excluded.holder or l.expires_at <= clock_timestamp()
-			or l.expires_at > clock_timestamp() + $3::interval`, name, holder, leaseTTL)
-	return taken > 0, err
+			or l.expires_at > clock_timestamp() + $3::interval
+		returning holder = $2::text::uuid`, name, holder, leaseTTL)
+	return len(ours) == 1 && ours[0], err
 }
 
 // renewLease renews a lease until the context ends, and cancels it when the lease is lost, or over by this machine's

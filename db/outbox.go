@@ -38,11 +38,14 @@ func (s *Store) NextEvents(ctx context.Context, after int64, types []string, lim
 	}, nextEventsQuery, after, types, limit)
 }
 
-// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped.
+// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped. A lease, or
+// a pause after a failure, that is longer than any, or that began in the future, is of a clock that is set back since.
 const claimQuery = `
 with due as (
 	select id from endpoints e
-	where disabled_at is null and next_attempt_at <= now() and (leased_until is null or leased_until <= now())
+	where disabled_at is null
+		and (next_attempt_at <= now() or next_attempt_at > now() + $4 or failing_since > now() + interval '1 minute')
+		and (leased_until is null or leased_until <= now() or leased_until > now() + $3)
 		and exists (select from outbox o where o.position > e.cursor)
 	order by next_attempt_at
 	limit $1
@@ -61,7 +64,7 @@ func (s *Store) ClaimEndpoints(ctx context.Context, limit int, lease time.Durati
 		c := webhook.Claim{Lease: token}
 		err := row.Scan(&c.ID, &c.URL, &c.Secret, &c.Types, &c.Attempts, &c.Cursor)
 		return c, err
-	}, claimQuery, limit, token, lease)
+	}, claimQuery, limit, token, lease, webhook.MaxBackoff)
 }
 
 // advanceQuery moves the cursor on condition of the lease. An endpoint that was disabled meanwhile keeps its progress.
@@ -88,7 +91,7 @@ func (s *Store) AdvanceEndpoint(ctx context.Context, c *webhook.Claim, p webhook
 // long.
 const failQuery = `
 with claimed as (
-	select id, case when $4 then now() else coalesce(failing_since, now()) end as since, disabled_at is null as enabled
+	select id, case when $4 then now() else least(failing_since, now()) end as since, disabled_at is null as enabled
 	from endpoints where id = $1 and lease = $2::text::uuid
 	for no key update
 ), judged as (

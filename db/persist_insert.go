@@ -20,7 +20,9 @@ import (
 //   - marked: the watermarks, which no other batch can lock while the sale is locked.
 //
 // pay_by counts from now, not from the accept: a buyer can pay once the row is there, and a backlog must not eat up the
-// time to do so. It is this server's clock that the expiry compares it with.
+// time to do so. Now is the middle one of three clocks: this server's, the process', and Redis' at the accept, which is
+// the earliest as long as all of them are right. So one clock that is wrong takes no time from a buyer and blocks no
+// unit for as long as it is wrong by.
 const insertQuery = `
 with fence as (
 	select from join_generation() as number where number = $9
@@ -33,7 +35,8 @@ with fence as (
 	insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, pay_by)
 	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at,
 		case when s.payment_window > interval '0' then 'awaiting_payment' else 'confirmed' end,
-		case when s.payment_window > interval '0' then now() + s.payment_window end
+		case when s.payment_window > interval '0' then s.payment_window
+			+ greatest(least(now(), $10), least(greatest(now(), $10), i.accepted_at)) end
 	from fence
 	cross join input i
 	join sales s on s.id = i.sale_id and i.quantity <= s.max_quantity
@@ -65,7 +68,7 @@ func (s *Store) insertOrders(
 		columns.add(a)
 	}
 	rows, err := s.pool.Query(ctx, insertQuery, columns.sales, columns.orders, columns.numbers, columns.users,
-		columns.quantities, columns.partitions, columns.sequences, columns.times, generation)
+		columns.quantities, columns.partitions, columns.sequences, columns.times, generation, time.Now())
 	if err != nil {
 		return nil, err
 	}

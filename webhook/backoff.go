@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	backoffMin = time.Second // after the first failure …
-	backoffMax = time.Hour   // … doubled each time, up to this
+	backoffMin = time.Second // after the first failure
+	// MaxBackoff is up to which it is doubled each time.
+	MaxBackoff = time.Hour
 	// FailingLimit is how long an endpoint may fail, counted from the first failure in a row, before it is disabled.
 	FailingLimit = 24 * time.Hour
 )
@@ -17,10 +18,10 @@ const (
 // random by half, so that endpoints which failed together are not retried together.
 func retryBackoff(failures int) time.Duration {
 	growing := backoff.NewExponentialBackOff()
-	growing.InitialInterval = backoffMax
+	growing.InitialInterval = MaxBackoff
 	if doublings := max(failures, 1) - 1; doublings < 12 { // 2^12 s is above an hour
-		growing.InitialInterval = min(backoffMin<<doublings, backoffMax)
+		growing.InitialInterval = min(backoffMin<<doublings, MaxBackoff)
 	}
-	growing.MaxInterval = backoffMax
-	return min(growing.NextBackOff(), backoffMax)
+	growing.MaxInterval = MaxBackoff
+	return min(growing.NextBackOff(), MaxBackoff)
 }

@@ -26,4 +26,4 @@ func Public(ip netip.Addr) bool { return public(ip) }
 func Backoff(failures int) time.Duration { return retryBackoff(failures) }
 
 // BackoffMax is its upper bound.
-const BackoffMax = backoffMax
+const BackoffMax = MaxBackoff

@@ -156,13 +156,13 @@ func classify(response *http.Response) Result {
 	return r
 }
 
-// retryAfter parses a number of seconds, at most backoffMax; the form with a date is ignored.
+// retryAfter parses a number of seconds, at most MaxBackoff; the form with a date is ignored.
 func retryAfter(text string) time.Duration {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
 		return 0
 	}
-	return min(time.Duration(n)*time.Second, backoffMax)
+	return min(time.Duration(n)*time.Second, MaxBackoff)
 }
 
 // failed is the result of a delivery that got no answer. Its error leaves out the URL: operators know it, and its query

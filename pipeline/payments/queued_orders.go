@@ -36,15 +36,6 @@ func newInstants(sale *pipeline.Sale) instants {
 	return m
 }
 
-// instantsAt are those of a time by our own clock.
-func instantsAt(sale *pipeline.Sale, at time.Time) instants {
-	m := newInstants(sale)
-	for p := range m {
-		m[p] = at.UnixMilli()
-	}
-	return m
-}
-
 // settled reports whether all events up to the instants are settled; it sets the instants that are 0. Errors:
 // KindUnavailable, also where the state is not verified.
 func (q queuedOrders) settled(ctx context.Context, sale *pipeline.Sale, at instants) (bool, error) {

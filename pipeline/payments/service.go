@@ -3,6 +3,7 @@ package payments
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,6 +41,9 @@ type Service struct {
 	notifier *notification.Notifier
 	metrics  *Metrics
 	log      *slog.Logger
+
+	waiting sync.Mutex         // protects looked, and lets one run of the job pass at a time
+	looked  map[int64]instants // by payment that waits, from the last run of the job in this process
 }
 
 // Config is what a Service works with.

@@ -13,8 +13,6 @@ const (
 	waitingEvery = 500 * time.Millisecond
 	// waitingPage is how many payments are looked at at once.
 	waitingPage = 500
-	// waitingSlack is how far the clocks of Postgres and Redis may differ.
-	waitingSlack = time.Minute
 )
 
 // Job decides payments whose orders have been stored since they came.
@@ -29,7 +27,10 @@ func (s *Service) Job() pipeline.Job {
 // a second.
 func (s *Service) DecideWaitingPayments(ctx context.Context) error {
 	var errs []error
-	queued := map[string]bool{} // sales whose streams are not known to be settled
+	s.waiting.Lock()
+	defer s.waiting.Unlock()
+	run := waitingRun{queued: map[string]bool{}, fresh: map[string]instants{}, looked: map[int64]instants{}}
+	defer func() { s.looked = run.looked }()
 	for after := int64(0); ctx.Err() == nil; {
 		page, err := s.store.WaitingPayments(ctx, after, waitingPage)
 		if err != nil {
@@ -39,7 +40,7 @@ func (s *Service) DecideWaitingPayments(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return errors.Join(append(errs, ctx.Err())...)
 			}
-			if err := s.decideWaiting(ctx, &page[i], queued); err != nil {
+			if err := s.decideWaiting(ctx, &page[i], &run); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -51,8 +52,32 @@ func (s *Service) DecideWaitingPayments(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Service) decideWaiting(ctx context.Context, w *WaitingPayment, queued map[string]bool) error {
-	if !w.Stored && queued[w.SaleID] {
+// waitingRun is one run of the job.
+type waitingRun struct {
+	queued map[string]bool     // sales whose streams are not known to be settled
+	fresh  map[string]instants // by sale, of the payments that this process has not looked at before
+	looked map[int64]instants  // by payment, for the next run
+}
+
+// instantsOf are those of the first look at a payment by this process, which was after its order's event was written.
+// No clock is compared with another: that of Postgres, which knows when the payment came, may be wrong.
+func (s *Service) instantsOf(w *WaitingPayment, sale *pipeline.Sale, run *waitingRun) instants {
+	at, known := s.looked[w.ID]
+	if !known {
+		if at, known = run.fresh[w.SaleID]; !known {
+			at = newInstants(sale)
+			run.fresh[w.SaleID] = at
+		}
+	}
+	run.looked[w.ID] = at
+	return at
+}
+
+func (s *Service) decideWaiting(ctx context.Context, w *WaitingPayment, run *waitingRun) error {
+	if !w.Stored && run.queued[w.SaleID] {
+		if at, known := s.looked[w.ID]; known {
+			run.looked[w.ID] = at
+		}
 		return nil
 	}
 	sale, err := s.sales.Sale(ctx, w.SaleID)
@@ -61,9 +86,9 @@ func (s *Service) decideWaiting(ctx context.Context, w *WaitingPayment, queued m
 	}
 	var absent Decision // goes on waiting
 	if !w.Stored {
-		settled, err := s.queued.settled(ctx, sale, instantsAt(sale, w.ReceivedAt.Add(waitingSlack)))
+		settled, err := s.queued.settled(ctx, sale, s.instantsOf(w, sale, run))
 		if err != nil || !settled {
-			queued[w.SaleID] = true
+			run.queued[w.SaleID] = true
 			return err
 		}
 		absent = unknownOrder()
