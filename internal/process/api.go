@@ -76,6 +76,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	running.Go(func() { parts.Fence.Run(ctx) })
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { a.hub.Run(ctx) })
+	running.Go(func() { watchClocks(ctx, parts, reg) })
 	running.Go(func() { accepts.Run(ctx, stores.Postgres, verifier.SeesRedis) })
 	running.Go(func() { a.waitlist.Run(ctx, sales) })
 	err = serveBoth(ctx, cfg, log, a.servers())

@@ -66,6 +66,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { reconciler.Run(ctx) })
 	running.Go(func() { deliverer.Run(ctx) })
+	running.Go(func() { watchClocks(ctx, parts, reg) })
 	running.Go(func() {
 		if err = serve(ctx, ops, listener, cfg.ShutdownTimeout, log); err != nil {
 			stop() // without its health and metrics nobody could tell how it is
