@@ -79,6 +79,7 @@ func TestEndpointsAfterAJumpOfTheClock(t *testing.T) {
 	f.endpoint()
 	f.sale("drop", 10)
 	f.persist(event("drop", "ann", 1, 1))
+	f.sequence()
 	set(time.Hour)
 	claim := func() []webhook.Claim {
 		claims, err := f.store.ClaimEndpoints(f.ctx(), 1, time.Second)
