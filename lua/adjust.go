@@ -11,7 +11,7 @@ import (
 //go:embed adjust.lua
 var adjustSource string
 
-var adjustScript = newScript(handOverSource + adjustSource)
+var adjustScript = newScript("adjust", handOverSource+adjustSource)
 
 // AdjustCode is the outcome of Adjust.
 type AdjustCode string

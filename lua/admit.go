@@ -11,7 +11,7 @@ import (
 //go:embed admit.lua
 var admitSource string
 
-var admitScript = newScript(admitSource)
+var admitScript = newScript("admit", admitSource)
 
 // MaxAdmitBatch bounds one Admit. The server answers no other client meanwhile: 128 requests take it about half a
 // millisecond, and larger batches gain nothing per request.

@@ -12,7 +12,7 @@ import (
 //go:embed claim.lua
 var claimSource string
 
-var claimScript = newScript(claimSource)
+var claimScript = newScript("claim", claimSource)
 
 // maxClaimBatch bounds one Claim. The server answers no other client meanwhile: 1000 entries take it about two
 // milliseconds.

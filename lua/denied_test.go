@@ -40,7 +40,7 @@ var deniedCalls = map[string]struct {
 		func(f *fixture) { f.load(f.openSale(5)); f.deliver() },
 		func(f *fixture) error {
 			by := lua.Consumer{Stream: f.saleKeys.Orders, Group: group, Name: "w2"}
-			_, _, err := lua.Claim(f.ctx, f.rdb, by, 0, []string{f.firstEntry()})
+			_, _, err := lua.Claim(f.ctx, f.rdb, by, 0, []lua.PendingEntry{{ID: f.firstEntry()}})
 			return err
 		},
 	},

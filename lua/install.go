@@ -10,7 +10,7 @@ import (
 //go:embed install.lua
 var installSource string
 
-var installScript = newScript(installSource)
+var installScript = newScript("install", installSource)
 
 // InstallKeys are the keys of one sale on one partition; they share a hash slot.
 type InstallKeys struct {

@@ -11,7 +11,7 @@ import (
 //go:embed join.lua
 var joinSource string
 
-var joinScript = newScript(joinSource)
+var joinScript = newScript("join", joinSource)
 
 // JoinCode is the outcome of a request to wait.
 type JoinCode string

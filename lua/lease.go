@@ -13,7 +13,7 @@ import (
 //go:embed lease.lua
 var leaseSource string
 
-var leaseScript = newScript(leaseSource)
+var leaseScript = newScript("lease", leaseSource)
 
 // Lease takes a block of a counter, of which the low 32 bits are used: first, first+1, … This server process issues
 // those numbers to no other caller; a process that has lost something, or replaced this one, begins elsewhere. After an

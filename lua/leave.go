@@ -12,7 +12,7 @@ import (
 //go:embed leave.lua
 var leaveSource string
 
-var leaveScript = newScript(handOverSource + leaveSource)
+var leaveScript = newScript("leave", handOverSource+leaveSource)
 
 // LeaveCode is the outcome of a request to wait no longer.
 type LeaveCode string

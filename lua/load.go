@@ -11,7 +11,7 @@ import (
 //go:embed load.lua
 var loadSource string
 
-var loadScript = newScript(loadSource)
+var loadScript = newScript("load", loadSource)
 
 // SaleFields is the definition of a sale on one partition, as Load and Adjust write it.
 type SaleFields struct {

@@ -10,7 +10,7 @@ import (
 //go:embed passed.lua
 var passedSource string
 
-var passedScript = newScript(passedSource)
+var passedScript = newScript("passed", passedSource)
 
 // PassedCode is the outcome of Passed.
 type PassedCode string

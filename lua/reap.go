@@ -10,7 +10,7 @@ import (
 //go:embed reap.lua
 var reapSource string
 
-var reapScript = newScript(reapSource)
+var reapScript = newScript("reap", reapSource)
 
 // ReapCode is the outcome of Reap.
 type ReapCode string

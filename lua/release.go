@@ -12,7 +12,7 @@ import (
 //go:embed release.lua
 var releaseSource string
 
-var releaseScript = newScript(handOverSource + releaseSource)
+var releaseScript = newScript("release", handOverSource+releaseSource)
 
 // MaxReleaseBatch bounds one Release. The server answers no other client meanwhile: 1000 orders take it one to two
 // milliseconds.

@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 )
 
 var (
+	scripts = map[string]*redis.Script{} // by name
+
 	commandWord = regexp.MustCompile(`(?:call\(|\{ )'([A-Z]+)'(?:, '(DELCONSUMER)')?`)
 	writes      = []string{
 		"DEL", "HDEL", "HSET", "INCRBY", "PERSIST", "RENAME", "SET", "UNLINK", "XACK", "XADD", "XCLAIM", "XDEL", "XGROUP",
@@ -20,10 +23,18 @@ var (
 //
 // Redis looks at the rights of each command when the script comes to it, and undoes nothing: a user who lost the right
 // to HSET would leave an event without the stock it took. A key without a right needs no such care, since Redis refuses
-// the whole call. It costs half a microsecond for each of the commands, which are five at most but in install.
+// the whole call.
 //
 // It is one line in front, so that errors name the right lines but for the first.
-func newScript(source string) *redis.Script { return redis.NewScript(guardOf(source) + source) }
+func newScript(name, source string) *redis.Script {
+	script := redis.NewScript(guardOf(source) + source)
+	scripts[name] = script
+	return script
+}
+
+// Scripts are all scripts by their names: those of their files, without the ending. They are for those who load them
+// beforehand, or watch what a server is asked.
+func Scripts() map[string]*redis.Script { return maps.Clone(scripts) }
 
 func guardOf(source string) string {
 	commands := guarded(source)

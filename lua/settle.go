@@ -12,7 +12,7 @@ import (
 //go:embed settle.lua
 var settleSource string
 
-var settleScript = newScript(settleSource)
+var settleScript = newScript("settle", settleSource)
 
 // maxSettleBatch bounds one Settle. The server answers no other client meanwhile: 1000 entries with their locks take it
 // about three milliseconds.

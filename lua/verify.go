@@ -11,7 +11,7 @@ import (
 //go:embed verify.lua
 var verifySource string
 
-var verifyScript = newScript(verifySource)
+var verifyScript = newScript("verify", verifySource)
 
 // Trust is how far a partition's state is verified under the server process that serves it now.
 type Trust string

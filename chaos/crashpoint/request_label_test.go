@@ -12,31 +12,30 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"sluice/lua"
 )
 
 // scripts maps the hash by which Redis knows a script to the script's name.
 func scripts(t *testing.T) map[string]string {
 	t.Helper()
 	names := map[string]string{}
-	shared := read(t, "../../lua/handover.lua") // comes first in those that hand units over
-	for _, file := range scriptFiles(t) {
-		name, text := strings.TrimSuffix(filepath.Base(file), ".lua"), read(t, file)
-		names[hashOf(text)], names[hashOf(slices.Concat(shared, text))] = name, name
+	for name, script := range lua.Scripts() {
+		names[script.Hash()] = name
+	}
+	for _, file := range lockScripts(t) {
+		names[hashOf(read(t, file))] = strings.TrimSuffix(filepath.Base(file), ".lua")
 	}
 	return names
 }
 
-func scriptFiles(t *testing.T) []string {
+func lockScripts(t *testing.T) []string {
 	t.Helper()
-	var all []string
-	for _, pattern := range []string{"../../lua/*.lua", "../../lua/lock/*.lua"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no scripts at %s: %v", pattern, err)
-		}
-		all = append(all, files...)
+	files, err := filepath.Glob("../../lua/lock/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts of locks: %v", err)
 	}
-	return all
+	return files
 }
 
 func read(t *testing.T, file string) []byte {

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/localservers"
 	"sluice/internal/programs"
 	"sluice/internal/testkit"
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/recovery"
 )
@@ -79,7 +80,12 @@ func openTestbeds(t *testing.T) []*testbed {
 // loadScripts spares the processes the detour over NOSCRIPT, which only the first of them would take.
 func loadScripts(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	for _, file := range scriptFiles(t) {
+	for name, script := range lua.Scripts() {
+		if err := script.Load(t.Context(), rdb).Err(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	for _, file := range lockScripts(t) {
 		if err := rdb.ScriptLoad(t.Context(), string(read(t, file))).Err(); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}

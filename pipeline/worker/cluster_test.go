@@ -3,8 +3,6 @@ package worker_test
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 
 	"sluice/internal/localservers"
 	"sluice/internal/testkit"
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/lifecycle"
@@ -29,7 +28,7 @@ import (
 type clusterRig struct {
 	*pipelinetest.Rig
 	cluster *localservers.RedisCluster
-	scripts map[string]string // by hash: file names of the scripts that were found on no node yet
+	scripts map[string]string // by hash: names of the scripts that were found on no node yet
 }
 
 const clusterShare = 6 // units of the sale on each partition
@@ -42,8 +41,11 @@ func newClusterRig(t *testing.T) *clusterRig {
 		Partitions: []pipeline.Partition{0, 1, 2, 3},
 	}
 	r := &clusterRig{
-		cluster: cluster, scripts: scriptsByHash(t),
+		cluster: cluster, scripts: map[string]string{},
 		Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: sale}),
+	}
+	for name, script := range lua.Scripts() {
+		r.scripts[script.Hash()] = name
 	}
 	for n := range cluster.Nodes() {
 		if len(r.partitionsOn(n)) == 0 {
@@ -51,36 +53,6 @@ func newClusterRig(t *testing.T) *clusterRig {
 		}
 	}
 	return r
-}
-
-// scriptsByHash are all scripts but handover.lua, which stands at the head of those that can free units and is sent
-// with them.
-func scriptsByHash(t *testing.T) map[string]string {
-	t.Helper()
-	const head = "handover.lua"
-	files, err := filepath.Glob("../../lua/*.lua")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("scripts: %v, %v", files, err)
-	}
-	sources := map[string]string{}
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources[filepath.Base(file)] = string(source)
-	}
-	scripts := map[string]string{}
-	for name, source := range sources {
-		switch name {
-		case head:
-			continue
-		case "release.lua", "adjust.lua", "leave.lua":
-			source = sources[head] + source
-		}
-		scripts[redis.NewScript(source).Hash()] = name
-	}
-	return scripts
 }
 
 func (r *clusterRig) node(n int) *redis.Client {

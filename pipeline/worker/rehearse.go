@@ -111,7 +111,7 @@ func (w *Worker) rehearsePartition(ctx context.Context, p pipeline.Partition) er
 	if err != nil {
 		return err
 	}
-	if _, _, err := w.claim(ctx, p, []string{noEntry}, time.Hour); err != nil {
+	if _, _, err := w.claim(ctx, p, []lua.PendingEntry{{ID: noEntry}}, time.Hour); err != nil {
 		return err
 	}
 	_, _, _, err = w.autoClaim(ctx, p, beyondAll)

@@ -34,7 +34,7 @@ func TestAWorkerRehearses(t *testing.T) {
 		}
 	}
 	for _, command := range []string{
-		"xreadgroup", "xack", "xdel", "xpending", "xclaim", "xautoclaim", "set", "get", "del", "evalsha",
+		"xreadgroup", "xack", "xdel", "xpending", "xclaim", "xautoclaim", "set", "mget", "del", "evalsha",
 	} {
 		rights("-" + command)
 		err := w.Rehearse(r.Ctx())
