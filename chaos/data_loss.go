@@ -5,23 +5,20 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"sluice/internal/buyers"
 	"sluice/internal/localservers"
-	"sluice/pipeline"
 )
 
 // What Redis loses at most, in time: from when its data is copied, or its replica stops to follow, until it dies.
 const leastLag, mostLag = 300 * time.Millisecond, time.Second
 
 const (
-	// rememberLimit bounds the wait before a loss of Redis' data.
-	rememberLimit = time.Minute
-	rewriteLimit  = 30 * time.Second // for an append-only file to be rewritten, before it is copied
-	rewriteEvery  = 20 * time.Millisecond
+	rewriteLimit = 30 * time.Second // for an append-only file to be rewritten, before it is copied
+	rewriteEvery = 20 * time.Millisecond
 )
 
 // currentRedis is the server that the APIs and workers use now.
@@ -29,46 +26,6 @@ func (s *system) currentRedis() *localservers.Redis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.redis
-}
-
-// awaitRemembered waits until everything in the streams was accepted after the last death of an API. What an API
-// accepted that is dead by now, and no worker has persisted, nobody could bring back: that would be no fault of the
-// pipeline.
-func (r *run) awaitRemembered(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, rememberLimit)
-	defer cancel()
-	for ctx.Err() == nil && !r.remembered(ctx) {
-		buyers.Sleep(ctx, settleEvery)
-	}
-}
-
-func (r *run) remembered(ctx context.Context) bool {
-	var lastDeath time.Time
-	for _, p := range r.system.processes {
-		if p.front == nil {
-			continue
-		}
-		if _, err := p.running(ctx); err != nil {
-			return false
-		}
-		if died := p.lastDeath(); died.After(lastDeath) {
-			lastDeath = died
-		}
-	}
-	for p := range pipeline.Partition(partitions) {
-		oldest, err := r.system.rdb.XRangeN(ctx, pipeline.DefaultKeys.Orders(p), "-", "+", 1).Result()
-		if err != nil {
-			return false
-		}
-		for _, entry := range oldest {
-			ms, _, _ := strings.Cut(entry.ID, "-")
-			n, err := strconv.ParseInt(ms, 10, 64)
-			if err != nil || time.UnixMilli(n).Before(lastDeath) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // flushAll empties Redis while it runs.
@@ -120,15 +77,10 @@ func (s *system) failOver(next step) fault {
 	return fault{
 		do: func(ctx context.Context) (int, error) {
 			primary := s.currentRedis()
-			late, err := primary.StartReplica(ctx)
+			late, err := lateReplica(ctx, primary, next)
 			if err != nil {
 				return 0, err
 			}
-			// A replica that lags is one that receives nothing any more: from here on it knows of nothing new.
-			if err := late.Promote(ctx); err != nil {
-				return 0, errors.Join(err, late.Close())
-			}
-			buyers.Sleep(ctx, between(next.Random, leastLag, mostLag))
 			if err := primary.Kill(); err != nil {
 				return 0, err
 			}
@@ -144,14 +96,50 @@ func (s *system) failOver(next step) fault {
 	}
 }
 
-// moveTo leads every connection to another Redis.
-func (s *system) moveTo(server *localservers.Redis) error {
+// lateReplica makes a primary of a replica that has not received what the primary did last.
+func lateReplica(ctx context.Context, primary *localservers.Redis, next step) (*localservers.Redis, error) {
+	late, err := primary.StartReplica(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A replica that lags is one that receives nothing any more: from here on it knows of nothing new.
+	if err := late.Promote(ctx); err != nil {
+		return nil, errors.Join(err, late.Close())
+	}
+	buyers.Sleep(ctx, between(next.Random, leastLag, mostLag))
+	return late, nil
+}
+
+// split puts a late replica in the place of a Redis that lives, and that one API still takes for the primary. When it
+// is over, the old primary is gone.
+func (s *system) split(next step) fault {
+	heal := func(context.Context) (int, error) { return 0, nil }
+	return fault{
+		do: func(ctx context.Context) (int, error) {
+			primary := s.currentRedis()
+			late, err := lateReplica(ctx, primary, next)
+			if err != nil {
+				return 0, err
+			}
+			heal = func(context.Context) (int, error) {
+				return 0, errors.Join(s.links[next.API+">redis"].Retarget(late.URL()), primary.Kill(),
+					os.RemoveAll(filepath.Join(primary.Dir(), "appendonlydir")))
+			}
+			return hit(s.moveTo(late, next.API))
+		},
+		undo: func(ctx context.Context) (int, error) { return heal(ctx) },
+	}
+}
+
+// moveTo leads every connection to another Redis, but for those of some processes.
+func (s *system) moveTo(server *localservers.Redis, but ...string) error {
 	s.mu.Lock()
 	s.redis = server
 	s.mu.Unlock()
 	var errs []error
 	for name, link := range s.links {
-		if strings.HasSuffix(name, ">redis") {
+		process, isRedis := strings.CutSuffix(name, ">redis")
+		if isRedis && !slices.Contains(but, process) {
 			errs = append(errs, link.Retarget(server.URL()))
 		}
 	}

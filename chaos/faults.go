@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"sluice/internal/buyers"
-	"sluice/internal/faultnet"
 )
 
 // fault is one fault as it happens. Both functions may fail when what they strike is not there; undo is called
@@ -23,16 +22,26 @@ type fault struct {
 func (r *run) newFault(s step) fault {
 	link := r.system.links[s.Target]
 	switch s.Kind {
-	case killAPI:
-		return r.killProcess(s)
-	case killWorker:
-		return r.killBusyWorker(s)
-	case pauseWorker:
+	case killAPI, killAPIs:
+		return r.kill(s)
+	case killWorker, killWorkers:
+		return r.killBusy(s)
+	case vanish:
+		return r.vanish(s)
+	case pauseWorker, pauseAPI:
 		return r.pauseProcess(s)
 	case killRedis:
 		return killServer(r.system.currentRedis())
 	case killPostgres:
 		return killServer(r.system.servers.Postgres)
+	case stillRedis:
+		return pauseServer(r.system.currentRedis())
+	case stillPostgres:
+		return pauseServer(r.system.servers.Postgres)
+	case cutRedis:
+		return r.freezeAll("redis")
+	case cutPostgres:
+		return r.freezeAll("postgres")
 	case cut:
 		return onLink(link.Cut, link.Heal)
 	case slow:
@@ -55,6 +64,8 @@ func (r *run) newFault(s step) fault {
 		return r.whileInFlight(s, r.system.restoreOldFile(s))
 	case failover:
 		return r.whileInFlight(s, r.system.failOver(s))
+	case splitBrain:
+		return r.whileInFlight(s, r.system.split(s))
 	}
 	return fault{
 		do:   func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
@@ -64,47 +75,11 @@ func (r *run) newFault(s step) fault {
 
 func nothing(context.Context) (int, error) { return 0, nil }
 
-// killProcess kills an API; another one takes its place when the fault is over.
-func (r *run) killProcess(s step) fault {
-	p := r.system.process(s.Target)
-	return fault{
-		do: p.kill,
-		undo: func(ctx context.Context) (int, error) {
-			p.release()
-			_, err := p.running(ctx)
-			return 0, err
-		},
-	}
-}
-
-// A worker fetches a batch every few milliseconds, and then has it for as long as it has to.
-const leastBusy, mostBusy = 100 * time.Millisecond, 800 * time.Millisecond
-
-// killBusyWorker kills a worker that has fetched a batch and can't persist it, because its connection to Postgres is
-// cut: whatever it had acknowledged by then would be gone.
-func (r *run) killBusyWorker(s step) fault {
-	kill, link := r.killProcess(s), r.system.links[s.Target+">postgres"]
-	return fault{
-		do: func(ctx context.Context) (int, error) {
-			if _, err := r.system.process(s.Target).running(ctx); err != nil {
-				return 0, err
-			}
-			link.Cut()
-			buyers.Sleep(ctx, between(s.Random, leastBusy, mostBusy))
-			return kill.do(ctx)
-		},
-		undo: func(ctx context.Context) (int, error) {
-			link.Heal()
-			return kill.undo(ctx)
-		},
-	}
-}
-
 const (
 	fetchTime = 300 * time.Millisecond // for a worker to fetch a batch
 	// keepTime is how long after a loss of Redis' data the worker still has it: until a verification has begun, has
 	// read Postgres, and has opened the partitions again.
-	keepTime = 3 * time.Second
+	keepTime = lossTail
 )
 
 // whileInFlight is a loss of Redis' data during which one worker has events in flight: it fetched them before, and
@@ -123,37 +98,6 @@ func (r *run) whileInFlight(s step, loss fault) fault {
 			link.Thaw()
 			return hits, err
 		},
-	}
-}
-
-// pauseProcess stops a process long enough that others take over its work, and lets it go on.
-func (r *run) pauseProcess(s step) fault {
-	resume := func() error { return nil }
-	return fault{
-		do: func(ctx context.Context) (int, error) {
-			p, err := r.system.process(s.Target).running(ctx)
-			if err == nil {
-				err = p.Pause()
-			}
-			if err != nil {
-				return 0, err
-			}
-			resume = p.Resume
-			return 1, nil
-		},
-		undo: func(context.Context) (int, error) { return 0, resume() },
-	}
-}
-
-// killServer is a power cut at Redis or Postgres.
-func killServer(server interface {
-	Kill() error
-	Restart(ctx context.Context) error
-},
-) fault {
-	return fault{
-		do:   func(context.Context) (int, error) { return hit(server.Kill()) },
-		undo: func(ctx context.Context) (int, error) { return 0, server.Restart(ctx) },
 	}
 }
 
@@ -194,7 +138,7 @@ var replyTexts = map[string][]string{
 }
 
 // loseReplies has a server do what it is asked and loses the answer.
-func loseReplies(link *faultnet.Proxy, s step) fault {
+func loseReplies(link *link, s step) fault {
 	before := link.Lost()
 	return fault{
 		do: func(context.Context) (int, error) {

@@ -6,34 +6,65 @@ import "time"
 type kind string
 
 // The kinds. Those of the first group may cost time, never an order. Those of the second take data from Redis: what was
-// only there must come back from Postgres, from the workers and from the APIs' memory, or become a dead letter.
+// only there must come back from Postgres, from the workers or from the APIs' journals, or become a dead letter.
 const (
-	killAPI      kind = "kill -9 of an API"
-	killWorker   kind = "kill -9 of a worker"
-	killRedis    kind = "kill -9 of Redis"
-	killPostgres kind = "kill -9 of Postgres"
-	pauseWorker  kind = "SIGSTOP of a worker" // beyond its locks and claim time, often beyond its heartbeat
-	cut          kind = "connection cut"
-	slow         kind = "connection slow"
-	halfOpen     kind = "connection half-open"
-	lostReply    kind = "reply lost"
-	forgetScript kind = "SCRIPT FLUSH"
-	killClients  kind = "CLIENT KILL storm"
-	endBackends  kind = "backends ended"
-	poison       kind = "poison entries"
+	killAPI       kind = "kill -9 of an API"
+	killAPIs      kind = "kill -9 of all APIs"
+	pauseAPI      kind = "SIGSTOP of an API"
+	vanish        kind = "machine of an API vanishes"
+	killWorker    kind = "kill -9 of a worker"
+	killWorkers   kind = "kill -9 of all workers"
+	pauseWorker   kind = "SIGSTOP of a worker" // beyond its locks and claim time, often beyond its heartbeat
+	killRedis     kind = "kill -9 of Redis"
+	stillRedis    kind = "Redis stands still"
+	cutRedis      kind = "Redis half-open to all"
+	killPostgres  kind = "kill -9 of Postgres"
+	stillPostgres kind = "Postgres stands still"
+	cutPostgres   kind = "Postgres half-open to all"
+	cut           kind = "connection cut"
+	slow          kind = "connection slow"
+	halfOpen      kind = "connection half-open"
+	lostReply     kind = "reply lost"
+	forgetScript  kind = "SCRIPT FLUSH"
+	killClients   kind = "CLIENT KILL storm"
+	endBackends   kind = "backends ended"
+	poison        kind = "poison entries"
 
-	flushAll kind = "FLUSHALL"
-	oldFile  kind = "older AOF restored"
-	failover kind = "failover to a late replica"
+	flushAll   kind = "FLUSHALL"
+	oldFile    kind = "older AOF restored"
+	failover   kind = "failover to a late replica"
+	splitBrain kind = "split brain"
 )
+
+// class is what a plan pairs: kinds that the rest of the system can hardly tell from each other.
+type class string
+
+const (
+	redisAway    class = "Redis away"
+	redisLoses   class = "Redis loses data"
+	postgresAway class = "Postgres away"
+	apiDies      class = "API dies"
+	apiStill     class = "API stands still"
+	workerDies   class = "worker dies"
+	workerStill  class = "worker stands still"
+	network      class = "network"
+	nuisance     class = "nuisance" // what operators and other clients do
+)
+
+var classes = []class{
+	redisAway, redisLoses, postgresAway, apiDies, apiStill, workerDies, workerStill, network, nuisance,
+}
 
 // trait is what the plan has to know of a kind.
 type trait struct {
-	weight   int // how often, once each kind had its turn
+	class    class
 	min, max time.Duration
 	where    targets
 	kills    bool // a process of ours or a server
 	loses    bool // takes data from Redis
+	away     bool // a store answers nobody for as long as the fault lasts, which may be minutes
+	brief    bool // over at once, so that nothing can begin while it is on
+	optional bool // only where the options ask for it
 }
 
 // targets are where a kind can strike.
@@ -41,10 +72,13 @@ type targets int
 
 const (
 	anAPI targets = iota
+	allAPIs
 	aWorker
+	allWorkers
 	aConnection
 	redisServer
 	postgresServer
+	bothServers
 )
 
 // The times of a worker are shortened for the run, so that a pause beyond them is short too.
@@ -55,32 +89,38 @@ const (
 )
 
 var kinds = []kind{
-	killAPI, killWorker, killRedis, killPostgres, pauseWorker, cut, slow, halfOpen, lostReply, forgetScript, killClients,
-	endBackends, poison, flushAll, oldFile, failover,
+	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
+	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
+	poison, flushAll, oldFile, failover, splitBrain,
 }
 
-var traits = map[kind]trait{
-	killAPI:      {weight: 6, min: 0, max: 1500 * time.Millisecond, where: anAPI, kills: true},
-	killWorker:   {weight: 8, min: 0, max: 1500 * time.Millisecond, where: aWorker, kills: true},
-	killRedis:    {weight: 5, min: 0, max: time.Second, where: redisServer, kills: true},
-	killPostgres: {weight: 5, min: 0, max: 3 * time.Second, where: postgresServer, kills: true},
-	pauseWorker:  {weight: 4, min: claimMinIdle + 500*time.Millisecond, max: 8 * time.Second, where: aWorker},
-	cut:          {weight: 4, min: 200 * time.Millisecond, max: 3 * time.Second, where: aConnection},
-	slow:         {weight: 3, min: time.Second, max: 5 * time.Second, where: aConnection},
-	halfOpen:     {weight: 4, min: time.Second, max: 6 * time.Second, where: aConnection},
-	lostReply:    {weight: 6, min: 500 * time.Millisecond, max: 3 * time.Second, where: aConnection},
-	forgetScript: {weight: 2, min: 200 * time.Millisecond, max: 2 * time.Second, where: redisServer},
-	killClients:  {weight: 3, min: 500 * time.Millisecond, max: 2 * time.Second, where: redisServer},
-	endBackends:  {weight: 2, min: 500 * time.Millisecond, max: 2 * time.Second, where: postgresServer},
-	poison:       {weight: 3, min: 0, max: 0, where: redisServer},
+const ms = time.Millisecond
 
-	flushAll: {weight: 1, min: 0, max: 0, where: redisServer, kills: false, loses: true},
-	oldFile: {
-		weight: 1, min: 500 * time.Millisecond, max: 1500 * time.Millisecond, where: redisServer, kills: true,
-		loses: true,
-	},
-	failover: {
-		weight: 1, min: 500 * time.Millisecond, max: 1500 * time.Millisecond, where: redisServer, kills: true,
-		loses: true,
-	},
+var traits = map[kind]trait{
+	killAPI:       {class: apiDies, min: 0, max: 1500 * ms, where: anAPI, kills: true},
+	killAPIs:      {class: apiDies, min: 0, max: 1500 * ms, where: allAPIs, kills: true},
+	vanish:        {class: apiDies, min: 1000 * ms, max: 4000 * ms, where: anAPI, kills: true},
+	pauseAPI:      {class: apiStill, min: 500 * ms, max: 6000 * ms, where: anAPI},
+	killWorker:    {class: workerDies, min: 0, max: 1500 * ms, where: aWorker, kills: true},
+	killWorkers:   {class: workerDies, min: 0, max: 1500 * ms, where: allWorkers, kills: true},
+	pauseWorker:   {class: workerStill, min: claimMinIdle + 500*ms, max: 8000 * ms, where: aWorker},
+	killRedis:     {class: redisAway, min: 0, max: 1000 * ms, where: redisServer, away: true, kills: true},
+	stillRedis:    {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true},
+	cutRedis:      {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true},
+	killPostgres:  {class: postgresAway, min: 0, max: 3000 * ms, where: postgresServer, away: true, kills: true},
+	stillPostgres: {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true},
+	cutPostgres:   {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true},
+	cut:           {class: network, min: 200 * ms, max: 3000 * ms, where: aConnection},
+	slow:          {class: network, min: 1000 * ms, max: 5000 * ms, where: aConnection},
+	halfOpen:      {class: network, min: 1000 * ms, max: 6000 * ms, where: aConnection},
+	lostReply:     {class: network, min: 500 * ms, max: 3000 * ms, where: aConnection},
+	forgetScript:  {class: nuisance, min: 200 * ms, max: 2000 * ms, where: redisServer},
+	killClients:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: redisServer},
+	endBackends:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: postgresServer},
+	poison:        {class: nuisance, min: 0, max: 0, where: bothServers, brief: true},
+
+	flushAll:   {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true},
+	oldFile:    {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
+	failover:   {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
+	splitBrain: {class: redisLoses, min: 500 * ms, max: 3000 * ms, where: redisServer, loses: true, optional: true, kills: true},
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,12 +19,14 @@ const (
 
 // Options say what to run. Zero values get the defaults.
 type Options struct {
-	Duration time.Duration // how long faults are injected; 60 s
-	Seed     uint64        // of everything random; a new one when 0
-	Clients  int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
-	Rate     int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
-	Calm     bool          // no faults at all: what the sale does by itself
-	Lossless bool          // leave out the faults that take data from Redis
+	Duration   time.Duration // how long faults are injected; 60 s
+	Seed       uint64        // of everything random; a new one when 0
+	Clients    int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
+	Rate       int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
+	Calm       bool          // no faults at all: what the sale does by itself
+	Lossless   bool          // leave out the faults that take data from Redis
+	SplitBrain bool          // an API keeps an old primary for a while
+	Pair       string        // two kinds with a slash between them: only this pair, again and again; empty: all
 }
 
 // WithDefaults fills in what is not set.
@@ -54,5 +58,31 @@ func (o Options) Validate() error {
 		minDuration, maxDuration)
 	check(o.Clients >= 1 && o.Clients <= maxClients, "%d clients: use 1 to %d", o.Clients, maxClients)
 	check(o.Rate >= 1 && o.Rate <= maxRate, "%d requests per second: use 1 to %d", o.Rate, maxRate)
+	if o.Pair != "" {
+		first, second := o.pair()
+		check(slices.Contains(kinds, first) && slices.Contains(kinds, second) && !traits[first].brief &&
+			canMeet(first, second), "pair %q: use two kinds with a slash between them, that strike different servers: %q",
+			o.Pair, kinds)
+	}
 	return errors.Join(errs...)
+}
+
+// pair is the only one that is planned, if Pair is set.
+func (o Options) pair() (first, second kind) {
+	a, b, _ := strings.Cut(o.Pair, "/")
+	return kind(strings.TrimSpace(a)), kind(strings.TrimSpace(b))
+}
+
+// takes reports whether a kind is part of the run.
+func (o Options) takes(k kind) bool {
+	switch {
+	case o.Calm:
+		return false
+	case o.Pair != "":
+		first, second := o.pair()
+		return k == first || k == second
+	case traits[k].loses && o.Lossless:
+		return false
+	}
+	return !traits[k].optional || o.SplitBrain
 }

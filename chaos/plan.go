@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,13 +15,21 @@ const (
 )
 
 const (
-	planLead = 2 * time.Second         // the sale runs before the first fault …
-	planTail = 2 * time.Second         // … and after the last one has ended
-	meanGap  = 2500 * time.Millisecond // between the beginnings of two faults, on average
-	// lossLead is how long before a loss of Redis' data no API is touched, lossTail how long after it: they
-	// remember what was accepted last, and resubmit it once Redis is back.
-	lossLead = time.Second
-	lossTail = 5 * time.Second
+	planLead = 2 * time.Second // the sale runs before the first fault …
+	planTail = 2 * time.Second // … and after the last one has ended
+	meanRest = time.Second     // between two pairs, on average
+
+	// longest is the length of a fault that outlasts every timeout in the code: the longest are a minute.
+	longest = 125 * time.Second
+	// longShare bounds that length in a short run, as a share of it.
+	longShare = 4
+	// twoLong is how long a run must be for both stores to be away for that long; in a shorter one, only one of them is.
+	twoLong = 8 * time.Minute
+	// secondEvery is the time between two faults while a long one is on.
+	secondEvery = 5 * time.Second
+
+	// lossTail is how long a loss of Redis' data is on once Redis answers again: it is found and repaired.
+	lossTail = 3 * time.Second
 )
 
 // step is one fault of a plan.
@@ -29,185 +38,197 @@ type step struct {
 	At     time.Duration // after the start
 	For    time.Duration // until it is undone; 0 for what happens at once
 	Kind   kind
-	Target string // api-1, worker-2, redis, postgres, or a connection: buyers>api-1, api-1>redis, worker-2>postgres
+	Target string // api-1, workers, redis, postgres, or a connection: buyers>api-1, api-1>redis, worker-2>postgres
+	During int    // number of the fault that is on when this one begins; 0: this is the first of a pair
 	Worker string // of a loss: the worker that has events in flight meanwhile; "" otherwise
+	API    string // of a split brain: the API that keeps the old primary; "" otherwise
 	Random uint64 // for what is left to decide when it happens: how slow, which reply
+}
+
+// on is how long a step has an effect that another one can meet.
+func (s step) on() time.Duration {
+	if traits[s.Kind].loses {
+		return s.For + lossTail
+	}
+	return s.For
 }
 
 // occupies are the processes and servers that a fault strikes or needs left alone: one fault at a time for each.
 func (s step) occupies() []string {
-	from, to, link := strings.Cut(s.Target, ">")
-	if link && from == "buyers" {
-		from = to
-	}
-	needs := []string{from}
-	if s.Worker != "" {
-		needs = append(needs, s.Worker)
-	}
-	if traits[s.Kind].loses {
-		for i := range apiCount {
-			needs = append(needs, processName("api", i))
+	names := struck(s.Target)
+	for _, name := range []string{s.Worker, s.API} {
+		if name != "" {
+			names = append(names, name)
 		}
 	}
-	return needs
+	return names
+}
+
+// struck are the processes and servers behind a target. A connection counts as its process.
+func struck(target string) []string {
+	switch target {
+	case "apis":
+		return processNames("api", apiCount)
+	case "workers":
+		return processNames("worker", workerCount)
+	case "servers":
+		return []string{"redis", "postgres"}
+	}
+	from, to, link := strings.Cut(target, ">")
+	if link && from == "buyers" {
+		return []string{to}
+	}
+	return []string{from}
 }
 
 func (s step) String() string {
-	return fmt.Sprintf("#%d at %.1fs for %.1fs: %s, %s", s.Number, s.At.Seconds(), s.For.Seconds(), s.Kind, s.Target)
+	text := fmt.Sprintf("#%d at %.1fs for %.1fs: %s, %s", s.Number, s.At.Seconds(), s.For.Seconds(), s.Kind, s.Target)
+	if s.During > 0 {
+		text += fmt.Sprintf(", during #%d", s.During)
+	}
+	return text
 }
 
-// newPlan makes the faults of a run. The same arguments give the same plan. First each kind has its turn, in random
-// order; from then on they come by weight. The rules:
+// newPlan makes the faults of a run. The same arguments give the same plan. It is a series of pairs: a first fault, and
+// one or two that begin while it is on. The rules:
 //
-//   - one fault at a time for each process and each server: two would hide each other
-//   - faults of different ones overlap freely, but for losses of Redis' data: from lossLead before to lossTail after
-//     one,
-//     no API is touched, nor the worker that has events in flight meanwhile
+//   - kinds that had no turn yet come first, then the pairs of classes that were planned least often
+//   - two faults at once strike different processes and servers, else one would hide the other
+//   - in a run of some minutes each store is away once for longer than every timeout, and meets a fault every few seconds
+//     meanwhile
 //   - all is over planTail before the end
 func newPlan(o Options) []step {
 	if o.Calm {
 		return nil
 	}
-	random := rand.New(rand.NewPCG(o.Seed, 1))
+	random := newRandom(o.Seed)
 	for {
-		p := planner{random: random, busy: map[string]time.Duration{}, clock: planLead, end: o.Duration - planTail}
-		if kinds := p.shuffled(o); p.each(kinds) { // in a short run some orders of the kinds don't fit
-			p.fill(kinds)
+		p := newPlanner(o, random)
+		for p.addPair() {
+		}
+		if p.complete() { // in a short run some orders of the kinds don't fit
 			return p.steps
 		}
 	}
 }
 
+func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
 type planner struct {
+	opts   Options
 	random *rand.Rand
-	busy   map[string]time.Duration // until when a process or server has its fault
-	clock  time.Duration            // no step begins earlier: steps are in the order of time
+	clock  time.Duration // the next pair begins then
 	end    time.Duration
+	long   []long
 	steps  []step
+	used   map[kind]int
+	pairs  map[[2]class]int
+	firsts map[class]int
 }
 
-// each gives each kind its turn. It is false when they take longer than there is time.
-func (p *planner) each(kinds []kind) bool {
-	for n, kind := range kinds {
-		if !p.add(kind, min(meanGap, (p.end-p.clock)/time.Duration(len(kinds)-n))) {
-			return false
-		}
+// long is a store that is away for long, from some time on.
+type long struct {
+	class class
+	from  time.Duration
+}
+
+func newPlanner(o Options, random *rand.Rand) *planner {
+	p := &planner{
+		opts: o, random: random, clock: planLead, end: o.Duration - planTail, used: map[kind]int{},
+		pairs: map[[2]class]int{}, firsts: map[class]int{},
 	}
-	return true
-}
-
-// fill goes on by weight until the time is over.
-func (p *planner) fill(kinds []kind) {
-	for p.add(p.pick(kinds), meanGap) {
+	if o.Pair != "" {
+		return p
 	}
+	stores := []class{postgresAway, redisAway}
+	p.random.Shuffle(len(stores), func(i, j int) { stores[i], stores[j] = stores[j], stores[i] })
+	if o.Duration < twoLong {
+		stores = stores[:1]
+	}
+	for i, store := range stores { // each in its part of the run
+		part := o.Duration / time.Duration(len(stores))
+		latest := part - p.longFor() - part/5
+		p.long = append(p.long, long{store, part*time.Duration(i) + time.Duration(p.random.Int64N(int64(latest)))})
+	}
+	return p
 }
 
-// add places one more step, and the clock a gap later.
-func (p *planner) add(k kind, gap time.Duration) bool {
-	s, ok := p.place(k)
-	if !ok {
+func (p *planner) longFor() time.Duration { return min(longest, p.opts.Duration/longShare) }
+
+// complete reports whether each kind had its turn.
+func (p *planner) complete() bool {
+	return !slices.ContainsFunc(kinds, func(k kind) bool { return p.opts.takes(k) && p.used[k] == 0 })
+}
+
+// addPair plans one more fault and what meets it. It is false when the time is over.
+func (p *planner) addPair() bool {
+	first, seconds := p.next()
+	begun := len(p.steps)
+	until := first.At + first.on()
+	if until > p.end {
 		return false
 	}
-	p.steps = append(p.steps, s)
-	p.clock = s.At + gap/2 + time.Duration(p.random.Int64N(int64(max(gap, 1))))
+	p.add(first)
+	for _, at := range seconds {
+		if s, ok := p.second(p.steps[begun:], at); ok {
+			p.add(s)
+			until = max(until, s.At+s.on())
+		}
+	}
+	if until > p.end { // the last of them would be cut off
+		for _, s := range p.steps[begun:] {
+			p.used[s.Kind]--
+		}
+		p.steps = p.steps[:begun]
+		return false
+	}
+	p.clock = until + meanRest/2 + time.Duration(p.random.Int64N(int64(meanRest)))
 	return true
 }
 
-func (p *planner) shuffled(o Options) []kind {
-	var all []kind
-	for _, k := range kinds {
-		if !o.Lossless || !traits[k].loses {
-			all = append(all, k)
+func (p *planner) add(s step) {
+	s.Number, s.Random = len(p.steps)+1, p.random.Uint64()
+	p.steps = append(p.steps, s)
+	p.used[s.Kind]++
+	if s.During == 0 {
+		p.firsts[traits[s.Kind].class]++
+		return
+	}
+	p.pairs[[2]class{traits[p.steps[s.During-1].Kind].class, traits[s.Kind].class}]++
+}
+
+// next chooses a first fault, and when others begin after it.
+func (p *planner) next() (first step, seconds []time.Duration) {
+	isLong := len(p.long) > 0 && p.long[0].from <= p.clock
+	k := p.least(func(k kind) (bool, int) {
+		t := traits[k]
+		if isLong {
+			return t.away && t.class == p.long[0].class, 0
 		}
-	}
-	p.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all
-}
-
-func (p *planner) pick(kinds []kind) kind {
-	total := 0
-	for _, k := range kinds {
-		total += traits[k].weight
-	}
-	n := p.random.IntN(total)
-	for _, k := range kinds {
-		if n -= traits[k].weight; n < 0 {
-			return k
+		wanted, _ := p.opts.pair()
+		return !t.brief && (p.opts.Pair == "" || k == wanted), p.firsts[t.class]
+	})
+	first, _ = p.place(k, nil)
+	first.At = p.clock
+	if !isLong {
+		for range p.secondCount() {
+			seconds = append(seconds, time.Duration(p.random.Int64N(int64(first.on())*4/5+1)))
 		}
+		slices.Sort(seconds)
+		return first, seconds
 	}
-	return kinds[len(kinds)-1]
+	p.long = p.long[1:]
+	first.For = p.longFor()
+	for at := secondEvery / 2; at < first.For-secondEvery; at += secondEvery {
+		seconds = append(seconds, at+time.Duration(p.random.Int64N(int64(secondEvery/2))))
+	}
+	return first, seconds
 }
 
-// place finds the first moment at which a fault may strike. It is false when that is too late.
-func (p *planner) place(k kind) (step, bool) {
-	t := traits[k]
-	lasts := t.min + time.Duration(p.random.Int64N(int64(t.max-t.min)+1))
-	s := step{Number: len(p.steps) + 1, For: lasts, Kind: k, Target: p.target(t.where)}
-	if t.loses {
-		s.Worker = p.freest("worker", workerCount)
+// secondCount is how many faults meet a first one. In a short run all kinds need their turn.
+func (p *planner) secondCount() int {
+	if p.opts.Duration < 2*time.Minute && p.opts.Pair == "" {
+		return 2
 	}
-	needs := s.occupies()
-	at := p.clock
-	for _, name := range needs {
-		at = max(at, p.busy[name])
-	}
-	until := at + lasts
-	if t.loses {
-		at, until = at+lossLead, at+lossLead+lasts+lossTail
-	}
-	if at+lasts > p.end {
-		return step{}, false
-	}
-	for _, name := range needs {
-		p.busy[name] = until
-	}
-	s.At, s.Random = at, p.random.Uint64()
-	return s, true
-}
-
-func processName(program string, i int) string { return fmt.Sprintf("%s-%d", program, i+1) }
-
-// target chooses where a fault strikes.
-func (p *planner) target(where targets) string {
-	switch where {
-	case anAPI:
-		return p.freest("api", apiCount)
-	case aWorker:
-		return p.freest("worker", workerCount)
-	case postgresServer:
-		return "postgres"
-	case aConnection:
-		return p.connection()
-	case redisServer:
-	}
-	return "redis"
-}
-
-// freest chooses among those that are free at the moment, or else takes the one that is free first.
-func (p *planner) freest(program string, count int) string {
-	var free []string
-	first := processName(program, 0)
-	for i := range count {
-		name := processName(program, i)
-		if p.busy[name] <= p.clock {
-			free = append(free, name)
-		}
-		if p.busy[name] < p.busy[first] {
-			first = name
-		}
-	}
-	if len(free) == 0 {
-		return first
-	}
-	return free[p.random.IntN(len(free))]
-}
-
-// connection chooses a pair: each has the same chance, as far as its process is free.
-func (p *planner) connection() string {
-	all := 3*apiCount + 2*workerCount
-	if n := p.random.IntN(all); n >= 3*apiCount {
-		return p.freest("worker", workerCount) + []string{">redis", ">postgres"}[n%2]
-	}
-	api := p.freest("api", apiCount)
-	return []string{"buyers>" + api, api + ">redis", api + ">postgres"}[p.random.IntN(3)]
+	return 1 + p.random.IntN(2)
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,67 +16,106 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{
 			Seed: rapid.Uint64Min(1).Draw(t, "seed"), Lossless: rapid.Bool().Draw(t, "lossless"),
-			Duration: time.Duration(rapid.IntRange(60, 600).Draw(t, "seconds")) * time.Second,
+			SplitBrain: rapid.Bool().Draw(t, "split brain"),
+			Duration:   time.Duration(rapid.IntRange(60, 1200).Draw(t, "seconds")) * time.Second,
 		}.WithDefaults()
 		plan := newPlan(o)
 		if again := newPlan(o); !reflect.DeepEqual(plan, again) {
 			t.Fatal("the same seed gave two plans")
 		}
-		hits := map[kind]int{}
+		turns := map[kind]int{}
 		var last time.Duration
 		for i, s := range plan {
-			hits[s.Kind]++
+			turns[s.Kind]++
 			if s.Number != i+1 || s.At < max(last, planLead) || s.At+s.For > o.Duration-planTail {
 				t.Fatalf("%s is out of order or beyond the end", s)
 			}
-			if trait := traits[s.Kind]; s.For < trait.min || s.For > trait.max {
+			if trait := traits[s.Kind]; s.For < trait.min || s.For > trait.max && !trait.away {
 				t.Fatalf("%s: it lasts too long or not long enough", s)
 			}
-			if traits[s.Kind].loses && o.Lossless {
-				t.Fatalf("%s: nothing was to be lost", s)
+			if !o.takes(s.Kind) {
+				t.Fatalf("%s: nobody asked for it", s)
 			}
 			if traits[s.Kind].loses != strings.HasPrefix(s.Worker, "worker-") {
 				t.Fatalf("%s has %q as the worker with events in flight", s, s.Worker)
 			}
 			last = s.At
+			checkPair(t, plan, s)
 		}
 		for _, k := range kinds {
-			if hits[k] == 0 && !(o.Lossless && traits[k].loses) {
+			if turns[k] == 0 && o.takes(k) {
 				t.Fatalf("%s of %s never happens", k, o.Duration)
-			}
-		}
-		for i := range plan {
-			for j := range plan[:i] {
-				apart(t, plan[j], plan[i])
 			}
 		}
 	})
 }
 
-// apart checks the rules between two faults.
-func apart(t *rapid.T, a, b step) {
-	if strikes(a, b) && b.At < a.At+a.For {
-		t.Fatalf("%s and %s strike one process at once", a, b)
+// checkPair checks the rules between a fault and the one during which it begins.
+func checkPair(t *rapid.T, plan []step, s step) {
+	if s.During == 0 {
+		for _, before := range plan[:s.Number-1] {
+			if before.At+before.For > s.At {
+				t.Fatalf("%s begins before %s is over", s, before)
+			}
+		}
+		return
 	}
-	for _, pair := range [][2]step{{a, b}, {b, a}} {
-		loss, other := pair[0], pair[1]
-		touches := strings.HasPrefix(struck(other), "api-") || struck(other) == loss.Worker
-		if traits[loss.Kind].loses && touches && other.At < loss.At+loss.For+lossTail &&
-			loss.At-lossLead < other.At+other.For {
-			t.Fatalf("%s touches a process that remembers before %s", other, loss)
+	first := plan[s.During-1]
+	if first.During != 0 || s.At > first.At+first.on() {
+		t.Fatalf("%s begins when %s is over, or no first one", s, first)
+	}
+	for _, other := range plan[s.During-1 : s.Number-1] {
+		on := other.Number == first.Number || other.At+other.on() > s.At
+		if on && slices.ContainsFunc(s.occupies(), func(name string) bool {
+			return slices.Contains(other.occupies(), name)
+		}) {
+			t.Fatalf("%s and %s strike one process at once", other, s)
 		}
 	}
 }
 
-// strikes reports whether two faults strike the same process or server.
-func strikes(a, b step) bool { return struck(a) == struck(b) }
-
-func struck(s step) string {
-	from, to, link := strings.Cut(s.Target, ">")
-	if link && from == "buyers" {
-		return to
+// TestLongRunsHaveLongFaults: in ten minutes both stores are away for longer than every timeout, and meet other faults
+// meanwhile. All classes that can meet do, and each pair of classes about as often as any other.
+func TestLongRunsHaveLongFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		o := Options{Seed: seed + 1, Duration: 10 * time.Minute}.WithDefaults()
+		plan := newPlan(o)
+		away := map[class]int{}
+		met := map[[2]class]bool{}
+		for _, s := range plan {
+			if s.During == 0 {
+				continue
+			}
+			first := plan[s.During-1]
+			met[[2]class{traits[first.Kind].class, traits[s.Kind].class}] = true
+			if first.For >= 2*time.Minute {
+				away[traits[first.Kind].class]++
+			}
+		}
+		if away[redisAway] < 10 || away[postgresAway] < 10 {
+			t.Errorf("seed %d: %v faults while a store is away for two minutes, want ten at least for each", o.Seed, away)
+		}
+		t.Logf("seed %d: %d faults, %d pairs of classes", o.Seed, len(plan), len(met))
 	}
-	return from
+}
+
+func TestOnlyOnePair(t *testing.T) {
+	t.Parallel()
+	o := Options{Seed: 1, Pair: "FLUSHALL/kill -9 of an API"}.WithDefaults()
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range newPlan(o) {
+		if want := map[bool]kind{true: flushAll, false: killAPI}[s.During == 0]; s.Kind != want {
+			t.Errorf("%s: want %s", s, want)
+		}
+	}
+	for _, wrong := range []string{"FLUSHALL", "FLUSHALL/nonsense", "FLUSHALL/kill -9 of Redis", "poison entries/FLUSHALL"} {
+		if (Options{Pair: wrong}).WithDefaults().Validate() == nil {
+			t.Errorf("%q was taken", wrong)
+		}
+	}
 }
 
 func TestCalmPlanIsEmpty(t *testing.T) {

@@ -30,7 +30,6 @@ type process struct {
 	ready   chan struct{} // closed while the process is ready
 	doomed  bool          // we killed the process, or are about to
 	blocked chan struct{} // closed when the next process may start; nil when it may
-	died    time.Time     // when the last process ended
 	crashes []string      // processes that ended by themselves after they had been ready
 }
 
@@ -47,7 +46,7 @@ func (p *process) keepRunning(ctx context.Context) error {
 			buyers.Sleep(ctx, restart)
 		}
 		p.locked(func() {
-			p.now, p.died = nil, time.Now()
+			p.now = nil
 			select {
 			case <-p.ready:
 				p.ready = make(chan struct{})
@@ -100,12 +99,6 @@ func (p *process) awaitRelease(ctx context.Context) {
 	case <-blocked:
 	case <-ctx.Done():
 	}
-}
-
-func (p *process) lastDeath() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.died
 }
 
 // running returns the process once it is ready, waiting for it as long as the context allows.

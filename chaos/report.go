@@ -29,6 +29,7 @@ type Report struct {
 	TakenBack int                    `json:"taken_back"`
 	Poisons   int                    `json:"poisons"`
 	Faults    []faultReport          `json:"faults"`
+	Pairs     []pairReport           `json:"pairs"`
 	Counts    map[buyers.Verdict]int `json:"counts"`
 	Wrong     []string               `json:"wrong,omitempty"` // what the verdict rests on besides the counts
 	Findings  []string               `json:"findings,omitempty"`
@@ -117,6 +118,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 		report.Wrong = append(report.Wrong, "not settled: "+r.unsettled)
 	}
 	report.Faults, report.Kills = r.faults(stores.Orders)
+	report.Pairs = r.pairs()
 	for _, f := range report.Faults {
 		if f.Hits == 0 && !r.opts.Calm {
 			report.Wrong = append(report.Wrong, fmt.Sprintf("%s never happened", f.Kind))
@@ -153,7 +155,7 @@ func inSeconds(d time.Duration) seconds { return seconds(d.Round(time.Millisecon
 // faults adds up what each kind did.
 func (r *run) faults(orders []buyers.Order) (list []faultReport, kills int) {
 	for _, kind := range kinds {
-		if r.opts.Lossless && traits[kind].loses || r.opts.Calm {
+		if !r.opts.takes(kind) {
 			continue
 		}
 		f := faultReport{Kind: kind}
@@ -167,7 +169,7 @@ func (r *run) faults(orders []buyers.Order) (list []faultReport, kills int) {
 			f.Silence = max(f.Silence, inSeconds(r.silence(d)))
 			completes = append(completes, complete(orders, d))
 			if traits[kind].kills {
-				kills++
+				kills += d.hits
 			}
 		}
 		if slices.Sort(completes); len(completes) > 0 {
@@ -216,6 +218,10 @@ func (r *Report) Write(w io.Writer) error {
 		return err
 	}
 	say("")
+	if err := r.writePairs(w); err != nil {
+		return err
+	}
+	say("")
 	counts := table.New("", ">")
 	counts.Row("seed", fmt.Sprint(r.Seed))
 	counts.Row("faults injected for", r.Took.String())
@@ -226,7 +232,7 @@ func (r *Report) Write(w io.Writer) error {
 		counts.Row("  "+code, r.Answers[code])
 	}
 	counts.Row("orders accepted", r.Accepts)
-	counts.Row("  rejected later, with a letter", r.TakenBack)
+	counts.Row("  told, then rejected with a letter", r.TakenBack)
 	counts.Row("orders whose buyer never heard of them", r.Unknown)
 	counts.Row("poison entries", r.Poisons)
 	for _, v := range buyers.Verdicts {

@@ -68,7 +68,7 @@ type run struct {
 // newRun starts the servers, makes the sales, and starts the processes.
 func newRun(ctx context.Context, o Options, say func(string, ...any)) (*run, error) {
 	r := &run{opts: o, plan: newPlan(o)}
-	r.scheduler = &scheduler{run: r, say: say, reservations: map[string]*reservation{}}
+	r.scheduler = &scheduler{run: r, say: say}
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -149,7 +149,8 @@ func (r *run) inject(ctx context.Context) {
 		// The streams are poisoned once more. A rebuild makes good what leaked before, so that a dead letter which
 		// gives nothing back, or gives back what another order has, may only show when nothing is lost after it.
 		if !r.opts.Calm {
-			r.scheduler.inject(ctx, step{Number: len(r.plan) + 1, At: r.opts.Duration, Kind: poison, Target: "redis"})
+			last := step{Number: len(r.plan) + 1, At: r.opts.Duration, Kind: poison, Target: "servers"}
+			r.scheduler.injectPair(ctx, last, nil)
 		}
 		buyers.Sleep(ctx, time.Until(began.Add(r.opts.Duration)))
 	})

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	doLimit   = time.Minute // for a target to be there: one that was just killed needs its start, on a busy machine
-	undoLimit = time.Minute // a server's start on a busy machine, with all its data to read
+	doLimit   = time.Minute      // for a fault to begin, on a busy machine
+	undoLimit = time.Minute      // a server's start on a busy machine, with all its data to read
+	thereWait = 20 * time.Second // for a target that was struck before to be back
 )
 
 // injected is a fault as it happened.
@@ -22,87 +23,71 @@ type injected struct {
 	err          error
 }
 
-// scheduler injects the faults of a plan. Steps begin in the plan's order, and overlap where they strike different
-// processes and servers.
+// scheduler injects the faults of a plan, one pair after the other.
 type scheduler struct {
-	run          *run
-	say          func(format string, args ...any)
-	reservations map[string]*reservation // of each process and server: by the fault that has or had it last
+	run *run
+	say func(format string, args ...any)
 
-	mu      sync.Mutex // protects faults
-	faults  []injected
-	running sync.WaitGroup
-}
-
-// reservation is a fault's time at a process or server.
-type reservation struct {
-	over chan struct{} // closed when it ended
-	free time.Time     // when the next fault may begin; set before over is closed
+	mu     sync.Mutex // protects faults
+	faults []injected
 }
 
 // follow returns when every fault has begun and ended. When the context ends first, those that have begun are undone at
 // once and the rest is left out.
 func (s *scheduler) follow(ctx context.Context, plan []step) {
 	began := time.Now()
-	// How far the run is behind the plan: on a busy machine a server needs longer to come back than the plan has for
-	// it, and losses wait until the APIs remember what they take.
+	// How far the run is behind the plan: on a busy machine a server needs longer to come back than the plan has for it.
 	late := time.Duration(0)
-	for _, next := range plan {
-		buyers.Sleep(ctx, time.Until(began.Add(next.At+late)))
-		waiting := time.Now()
-		s.awaitTargets(ctx, next)
-		if traits[next.Kind].loses {
-			s.run.awaitRemembered(ctx)
+	for len(plan) > 0 && ctx.Err() == nil {
+		pair := 1
+		for pair < len(plan) && plan[pair].During == plan[0].Number {
+			pair++
 		}
+		buyers.Sleep(ctx, time.Until(began.Add(plan[0].At+late)))
+		waiting := time.Now()
+		s.run.system.awaitProcesses(ctx)
 		late += time.Since(waiting)
+		if ctx.Err() == nil {
+			s.injectPair(ctx, plan[0], plan[1:pair])
+		}
+		plan = plan[pair:]
+	}
+}
+
+// injectPair returns when a first fault, and those that begin while it is on, are over.
+func (s *scheduler) injectPair(ctx context.Context, first step, seconds []step) {
+	var running sync.WaitGroup
+	on, met := make(chan struct{}), make(chan struct{})
+	running.Go(func() { s.inject(ctx, first, on, met) })
+	<-on
+	began := time.Now()
+	for _, second := range seconds {
+		buyers.Sleep(ctx, time.Until(began.Add(second.At-first.At)))
 		if ctx.Err() != nil {
 			break
 		}
-		own := s.reserve(next)
-		s.running.Go(func() {
-			s.inject(ctx, next)
-			if own.free = time.Now(); traits[next.Kind].loses {
-				own.free = own.free.Add(lossTail)
-			}
-			close(own.over)
-		})
+		begun := make(chan struct{})
+		running.Go(func() { s.inject(ctx, second, begun, nil) })
+		<-begun
 	}
-	s.running.Wait()
+	close(met)
+	running.Wait()
 }
 
-// awaitTargets waits until the faults before at the same processes and servers are over: two at once would hide each
-// other, and one that meets a server which is not there yet would never have happened.
-func (s *scheduler) awaitTargets(ctx context.Context, next step) {
-	for _, name := range next.occupies() {
-		before := s.reservations[name]
-		if before == nil {
-			continue
-		}
-		select {
-		case <-before.over:
-			buyers.Sleep(ctx, time.Until(before.free))
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *scheduler) reserve(next step) *reservation {
-	own := &reservation{over: make(chan struct{})}
-	for _, name := range next.occupies() {
-		s.reservations[name] = own
-	}
-	return own
-}
-
-func (s *scheduler) inject(ctx context.Context, next step) {
+// inject closes on once the fault is on, or has failed, and ends the fault when it has lasted and met others. Nil: it
+// waits for none. A loss of data is on while it is repaired, so it does not wait either.
+func (s *scheduler) inject(ctx context.Context, next step, on chan<- struct{}, met <-chan struct{}) {
 	fault := s.run.newFault(next)
 	done := injected{step: next, began: time.Now()}
 	doing, cancel := context.WithTimeout(ctx, doLimit)
 	hits, err := fault.do(doing)
 	cancel()
+	close(on)
 	if err == nil {
 		buyers.Sleep(ctx, next.For)
+	}
+	if met != nil && !traits[next.Kind].loses {
+		<-met
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -30,9 +31,9 @@ const (
 type system struct {
 	servers   *localservers.Servers
 	processes []*process
-	links     map[string]*faultnet.Proxy // by name: api-1>redis, buyers>api-1, …
-	rdb       *redis.Client              // ours
-	pool      *pgxpool.Pool              // ours
+	links     map[string]*link // by name: api-1>redis, buyers>api-1, …
+	rdb       *redis.Client    // ours
+	pool      *pgxpool.Pool    // ours
 	warnings  programs.Warnings
 
 	running sync.WaitGroup
@@ -45,7 +46,7 @@ type system struct {
 
 // openSystem starts the servers. The processes start later: the sales are made before.
 func openSystem(ctx context.Context) (*system, error) {
-	s := &system{links: map[string]*faultnet.Proxy{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
+	s := &system{links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -111,7 +112,7 @@ func (s *system) listen(name, serverURL string) (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	s.links[name] = proxy
+	s.links[name] = &link{Proxy: proxy}
 	return proxy.URL(), nil
 }
 
@@ -128,6 +129,8 @@ func (s *system) add(name string, program config.Program) error {
 	environ := append(programs.Environ(),
 		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY=fsync", "AUTH_MODE=dev", "LOG_FORMAT=json",
 		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
+		// Each machine has a disk of its own: no other process can read its journal while it is away.
+		"ACCEPT_JOURNAL="+filepath.Join(s.servers.Dir(), "journal-of-"+name),
 		"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String())
 	p := &process{
 		name: name, servers: s.servers, ready: make(chan struct{}),
@@ -141,7 +144,7 @@ func (s *system) add(name string, program config.Program) error {
 		if _, err := s.listen("buyers>"+name, "http://127.0.0.1:1"); err != nil {
 			return err
 		}
-		p.front = s.links["buyers>"+name]
+		p.front = s.links["buyers>"+name].Proxy
 	}
 	s.processes = append(s.processes, p)
 	return nil
@@ -185,10 +188,7 @@ func (s *system) crashed() []string {
 // heal ends whatever is still wrong with the network.
 func (s *system) heal() {
 	for _, link := range s.links {
-		link.Heal()
-		link.Thaw()
-		link.Slow(0)
-		link.KeepReplies()
+		link.reset()
 	}
 }
 
