@@ -51,7 +51,7 @@ func startPostgresIn(ctx context.Context, s *sandbox, how settings) (*Postgres, 
 	if err := p.prepare(s, "postgres"); err != nil {
 		return nil, err
 	}
-	data := filepath.Join(p.dir, "data")
+	data := filepath.Join(p.dir, clusterDir)
 	p.spec.argv = []string{filepath.Join(bin, "postgres"), "-D", data}
 	p.stop = syscall.SIGINT // "fast": ends the sessions, then writes a checkpoint
 	p.probe = p.ping

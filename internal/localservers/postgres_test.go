@@ -115,6 +115,27 @@ func TestPostgresKillTakesTheBackendsAlong(t *testing.T) {
 	}
 }
 
+func TestPostgresComesBackWithEarlierData(t *testing.T) {
+	t.Parallel()
+	p := newPostgres(t)
+	sqlExec(t, connect(t, p), "create table commits as select 1 as n")
+	if _, err := p.SaveData(); err == nil || !strings.Contains(err.Error(), "stop or kill it first") {
+		t.Errorf("save while it runs: got %v, want an error that says what to do", err)
+	}
+	check(t, p.Kill())
+	saved := must(p.SaveData())(t)
+	for range 2 { // a copy can be restored often
+		check(t, p.Restart(limited(t)))
+		sqlExec(t, connect(t, p), "insert into commits values (2)")
+		check(t, p.Kill())
+		check(t, p.RestoreData(saved))
+	}
+	check(t, p.Restart(limited(t)))
+	if got := query[int](t, connect(t, p), "select count(*) from commits"); got != 1 {
+		t.Errorf("got %d commits, want the one from before the copy", got)
+	}
+}
+
 func TestPausedPostgresAnswersNothingUntilResumed(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t)

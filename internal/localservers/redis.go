@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 )
 
@@ -22,8 +21,7 @@ type Redis struct {
 	config string // path
 
 	replication replication
-	saves       atomic.Int64 // copies that SaveData has made; part of their names
-	cluster     ports        // of a cluster's node; zero for every other server
+	cluster     ports // of a cluster's node; zero for every other server
 }
 
 // StartRedis starts a private Redis and returns once it answers. Config lines (redis.conf syntax) are appended to our

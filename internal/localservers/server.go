@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,6 +38,8 @@ type server struct {
 	clock       string                          // path of the file that moves the clock; empty: the machine's own
 	stop        syscall.Signal                  // requests an orderly stop that keeps the data
 	probe       func(ctx context.Context) error // nil once the server answers
+
+	saves atomic.Int64 // copies that were made of its data; part of their names
 
 	mu   sync.Mutex // protects proc, and serializes starts, stops and kills
 	proc *process
