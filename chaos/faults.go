@@ -64,6 +64,8 @@ func (r *run) newFault(s step) fault {
 		return r.whileInFlight(s, r.system.restoreOldFile(s))
 	case failover:
 		return r.whileInFlight(s, r.system.failOver(s))
+	case restored:
+		return r.restorePostgres(s)
 	case splitBrain:
 		return r.whileInFlight(s, r.system.split(s))
 	}

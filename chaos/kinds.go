@@ -6,7 +6,8 @@ import "time"
 type kind string
 
 // The kinds. Those of the first group may cost time, never an order. Those of the second take data from Redis: what was
-// only there must come back from Postgres, from the workers or from the APIs' journals, or become a dead letter.
+// only there must come back from Postgres, from the workers or from the APIs' journals, or become a dead letter. The
+// last one takes data from Postgres, which an operator's repair brings back from Redis.
 const (
 	killAPI       kind = "kill -9 of an API"
 	killAPIs      kind = "kill -9 of all APIs"
@@ -34,25 +35,28 @@ const (
 	oldFile    kind = "older AOF restored"
 	failover   kind = "failover to a late replica"
 	splitBrain kind = "split brain"
+
+	restored kind = "older Postgres restored"
 )
 
 // class is what a plan pairs: kinds that the rest of the system can hardly tell from each other.
 type class string
 
 const (
-	redisAway    class = "Redis away"
-	redisLoses   class = "Redis loses data"
-	postgresAway class = "Postgres away"
-	apiDies      class = "API dies"
-	apiStill     class = "API stands still"
-	workerDies   class = "worker dies"
-	workerStill  class = "worker stands still"
-	network      class = "network"
-	nuisance     class = "nuisance" // what operators and other clients do
+	redisAway     class = "Redis away"
+	redisLoses    class = "Redis loses data"
+	postgresAway  class = "Postgres away"
+	postgresLoses class = "Postgres loses data"
+	apiDies       class = "API dies"
+	apiStill      class = "API stands still"
+	workerDies    class = "worker dies"
+	workerStill   class = "worker stands still"
+	network       class = "network"
+	nuisance      class = "nuisance" // what operators and other clients do
 )
 
 var classes = []class{
-	redisAway, redisLoses, postgresAway, apiDies, apiStill, workerDies, workerStill, network, nuisance,
+	redisAway, redisLoses, postgresAway, postgresLoses, apiDies, apiStill, workerDies, workerStill, network, nuisance,
 }
 
 // trait is what the plan has to know of a kind.
@@ -64,6 +68,7 @@ type trait struct {
 	loses    bool // takes data from Redis
 	away     bool // a store answers nobody for as long as the fault lasts, which may be minutes
 	brief    bool // over at once, so that nothing can begin while it is on
+	mislays  bool // takes data from Postgres
 	optional bool // only where the options ask for it
 }
 
@@ -91,7 +96,7 @@ const (
 var kinds = []kind{
 	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
 	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
-	poison, flushAll, oldFile, failover, splitBrain,
+	poison, flushAll, oldFile, failover, splitBrain, restored,
 }
 
 const ms = time.Millisecond
@@ -123,4 +128,6 @@ var traits = map[kind]trait{
 	oldFile:    {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
 	failover:   {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
 	splitBrain: {class: redisLoses, min: 500 * ms, max: 3000 * ms, where: redisServer, loses: true, optional: true, kills: true},
+
+	restored: {class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true},
 }

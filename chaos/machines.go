@@ -150,10 +150,8 @@ func (r *run) freezeAll(server string) fault {
 	}
 }
 
-// awaitProcesses waits until all are there, for a while: the next fault may strike any of them.
+// awaitProcesses waits until all are there.
 func (s *system) awaitProcesses(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, thereWait)
-	defer cancel()
 	var all sync.WaitGroup
 	for _, p := range s.processes {
 		all.Go(func() { _, _ = p.running(ctx) }) // one that is missing is missed by its faults, which say so

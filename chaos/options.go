@@ -24,7 +24,7 @@ type Options struct {
 	Clients    int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
 	Rate       int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
 	Calm       bool          // no faults at all: what the sale does by itself
-	Lossless   bool          // leave out the faults that take data from Redis
+	Lossless   bool          // leave out the faults that take data from a store
 	SplitBrain bool          // an API keeps an old primary for a while
 	Pair       string        // two kinds with a slash between them: only this pair, again and again; empty: all
 }
@@ -81,7 +81,7 @@ func (o Options) takes(k kind) bool {
 	case o.Pair != "":
 		first, second := o.pair()
 		return k == first || k == second
-	case traits[k].loses && o.Lossless:
+	case (traits[k].loses || traits[k].mislays) && o.Lossless:
 		return false
 	}
 	return !traits[k].optional || o.SplitBrain

@@ -17,7 +17,10 @@ const (
 const (
 	planLead = 2 * time.Second // the sale runs before the first fault …
 	planTail = 2 * time.Second // … and after the last one has ended
-	meanRest = time.Second     // between two pairs, on average
+	meanRest = 3 * time.Second // between two pairs, on average: there must be receipts for them to threaten
+
+	// shortRun is how short a run must be for faults to come without rest: all kinds need their turn.
+	shortRun = 2 * time.Minute
 
 	// longest is the length of a fault that outlasts every timeout in the code: the longest are a minute.
 	longest = 125 * time.Second
@@ -31,6 +34,10 @@ const (
 	// lossTail is how long a loss of Redis' data is on once Redis answers again: it is found and repaired.
 	lossTail = 3 * time.Second
 )
+
+// onlyCopy is what a loss of data in one store makes of the other one's until it is repaired: both at once lose what
+// neither the APIs nor the workers keep any more, because both stores had it.
+const onlyCopy = "only copy"
 
 // step is one fault of a plan.
 type step struct {
@@ -47,7 +54,7 @@ type step struct {
 
 // on is how long a step has an effect that another one can meet.
 func (s step) on() time.Duration {
-	if traits[s.Kind].loses {
+	if t := traits[s.Kind]; t.loses || t.mislays {
 		return s.For + lossTail
 	}
 	return s.For
@@ -56,6 +63,9 @@ func (s step) on() time.Duration {
 // occupies are the processes and servers that a fault strikes or needs left alone: one fault at a time for each.
 func (s step) occupies() []string {
 	names := struck(s.Target)
+	if t := traits[s.Kind]; t.loses || t.mislays {
+		names = append(names, onlyCopy)
+	}
 	for _, name := range []string{s.Worker, s.API} {
 		if name != "" {
 			names = append(names, name)
@@ -182,7 +192,8 @@ func (p *planner) addPair() bool {
 		p.steps = p.steps[:begun]
 		return false
 	}
-	p.clock = until + meanRest/2 + time.Duration(p.random.Int64N(int64(meanRest)))
+	rest := p.rest()
+	p.clock = until + rest/2 + time.Duration(p.random.Int64N(int64(rest)))
 	return true
 }
 
@@ -225,9 +236,19 @@ func (p *planner) next() (first step, seconds []time.Duration) {
 	return first, seconds
 }
 
-// secondCount is how many faults meet a first one. In a short run all kinds need their turn.
+// rest is the mean time between two pairs. In a short run all kinds need their turn.
+func (p *planner) rest() time.Duration {
+	if p.isShort() {
+		return meanRest / 4
+	}
+	return meanRest
+}
+
+func (p *planner) isShort() bool { return p.opts.Duration < shortRun && p.opts.Pair == "" }
+
+// secondCount is how many faults meet a first one.
 func (p *planner) secondCount() int {
-	if p.opts.Duration < 2*time.Minute && p.opts.Pair == "" {
+	if p.isShort() {
 		return 2
 	}
 	return 1 + p.random.IntN(2)

@@ -50,6 +50,8 @@ func inTime(first step, k kind, after time.Duration) bool {
 		return true
 	}
 	switch traits[k].class {
+	case postgresLoses: // its repair needs Redis
+		return false
 	case apiDies, redisAway, redisLoses:
 		return after > first.For*3/5
 	case workerDies:
@@ -81,6 +83,9 @@ func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 // place makes a step of a kind that strikes nothing that is busy. It is false where all that it can strike is.
 func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 	t := traits[k]
+	if (t.loses || t.mislays) && busy[onlyCopy] {
+		return step{}, false
+	}
 	s := step{Kind: k, For: t.min + time.Duration(p.random.Int64N(int64(t.max-t.min)+1))}
 	free := func(names []string) (list []string) {
 		return slices.DeleteFunc(names, func(name string) bool {

@@ -27,6 +27,7 @@ type Report struct {
 	Kills     int                    `json:"kills"`   // of processes and servers, with SIGKILL
 	Unknown   int                    `json:"unknown"` // rows of buyers who don't know of them: their answers were lost
 	TakenBack int                    `json:"taken_back"`
+	Repaired  int64                  `json:"repaired"` // orders that a repair brought back from Redis
 	Poisons   int                    `json:"poisons"`
 	Faults    []faultReport          `json:"faults"`
 	Pairs     []pairReport           `json:"pairs"`
@@ -87,9 +88,9 @@ func (r *run) audit(ctx context.Context) []string {
 	return slices.DeleteFunc(found, func(text string) bool { return text == "" })
 }
 
-// lossy reports whether Redis lost data in this run.
+// lossy reports whether a store lost data in this run.
 func (r *run) lossy() bool {
-	return slices.ContainsFunc(r.scheduler.faults, func(f injected) bool { return traits[f.Kind].loses && f.hits > 0 })
+	return slices.ContainsFunc(r.scheduler.faults, func(f injected) bool { t := traits[f.Kind]; return (t.loses || t.mislays) && f.hits > 0 })
 }
 
 // maxDescribed findings at most; each takes a look through the whole history.
@@ -104,7 +105,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	tally := r.history.Tally()
 	report := &Report{
 		Seed: r.opts.Seed, Took: inSeconds(r.took), Settling: inSeconds(r.settling), Requests: tally.Requests,
-		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused,
+		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused, Repaired: r.repaired.Load(),
 		Poisons: r.history.Poisons(), Counts: proof.Counts(), Wrong: r.audit(ctx), Warnings: r.system.warnings.Counts(),
 	}
 	for outcome, n := range tally.Outcomes {
@@ -233,6 +234,7 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	counts.Row("orders accepted", r.Accepts)
 	counts.Row("  told, then rejected with a letter", r.TakenBack)
+	counts.Row("  lost by Postgres, repaired from Redis", r.Repaired)
 	counts.Row("orders whose buyer never heard of them", r.Unknown)
 	counts.Row("poison entries", r.Poisons)
 	for _, v := range buyers.Verdicts {

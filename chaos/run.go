@@ -59,6 +59,7 @@ type run struct {
 	crowd   *crowd
 
 	poisonNumbers atomic.Int64
+	repaired      atomic.Int64 // orders that were brought back from Redis after Postgres had lost them
 	scheduler     *scheduler
 	took          time.Duration // of the faults
 	settling      time.Duration // from the end of the faults until everything accepted was persisted

@@ -12,7 +12,8 @@ import (
 const (
 	doLimit   = time.Minute      // for a fault to begin, on a busy machine
 	undoLimit = time.Minute      // a server's start on a busy machine, with all its data to read
-	thereWait = 20 * time.Second // for a target that was struck before to be back
+	thereWait = 20 * time.Second // for a target that was struck before to be back, and for buyers to get orders again
+	sellEvery = 20 * time.Millisecond
 )
 
 // injected is a fault as it happened.
@@ -45,7 +46,7 @@ func (s *scheduler) follow(ctx context.Context, plan []step) {
 		}
 		buyers.Sleep(ctx, time.Until(began.Add(plan[0].At+late)))
 		waiting := time.Now()
-		s.run.system.awaitProcesses(ctx)
+		s.run.awaitSelling(ctx)
 		late += time.Since(waiting)
 		if ctx.Err() == nil {
 			s.injectPair(ctx, plan[0], plan[1:pair])
@@ -75,7 +76,7 @@ func (s *scheduler) injectPair(ctx context.Context, first step, seconds []step) 
 }
 
 // inject closes on once the fault is on, or has failed, and ends the fault when it has lasted and met others. Nil: it
-// waits for none. A loss of data is on while it is repaired, so it does not wait either.
+// waits for none. A loss of data is still on while it is repaired, so it does not wait either.
 func (s *scheduler) inject(ctx context.Context, next step, on chan<- struct{}, met <-chan struct{}) {
 	fault := s.run.newFault(next)
 	done := injected{step: next, began: time.Now()}
@@ -86,7 +87,7 @@ func (s *scheduler) inject(ctx context.Context, next step, on chan<- struct{}, m
 	if err == nil {
 		buyers.Sleep(ctx, next.For)
 	}
-	if met != nil && !traits[next.Kind].loses {
+	if t := traits[next.Kind]; met != nil && !t.loses && !t.mislays {
 		<-met
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
@@ -97,6 +98,17 @@ func (s *scheduler) inject(ctx context.Context, next step, on chan<- struct{}, m
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, done)
+}
+
+// awaitSelling waits until all processes are there and an order is accepted, for a while: a pair that strikes what the
+// last one left behind would be another pair.
+func (r *run) awaitSelling(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, thereWait)
+	defer cancel()
+	r.system.awaitProcesses(ctx)
+	for before := r.history.Tally().Orders; r.history.Tally().Orders == before && ctx.Err() == nil; {
+		buyers.Sleep(ctx, sellEvery)
+	}
 }
 
 func inParentheses(err error) string {
