@@ -69,6 +69,7 @@ type trait struct {
 	away     bool // a store answers nobody for as long as the fault lasts, which may be minutes
 	brief    bool // over at once, so that nothing can begin while it is on
 	mislays  bool // takes data from Postgres
+	rare     bool // some times in a long run only: it takes a minute to repair
 	optional bool // only where the options ask for it
 }
 
@@ -129,5 +130,6 @@ var traits = map[kind]trait{
 	failover:   {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
 	splitBrain: {class: redisLoses, min: 500 * ms, max: 3000 * ms, where: redisServer, loses: true, optional: true, kills: true},
 
-	restored: {class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true},
+	restored: {class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true,
+		rare: true},
 }

@@ -22,6 +22,9 @@ const (
 	// shortRun is how short a run must be for faults to come without rest: all kinds need their turn.
 	shortRun = 2 * time.Minute
 
+	// rareEvery is how often a kind comes at most that takes minutes until all is repaired.
+	rareEvery = 4 * time.Minute
+
 	// longest is the length of a fault that outlasts every timeout in the code: the longest are a minute.
 	longest = 125 * time.Second
 	// longShare bounds that length in a short run, as a share of it.
@@ -167,7 +170,7 @@ func (p *planner) longFor() time.Duration { return min(longest, p.opts.Duration/
 
 // complete reports whether each kind had its turn.
 func (p *planner) complete() bool {
-	return !slices.ContainsFunc(kinds, func(k kind) bool { return p.opts.takes(k) && p.used[k] == 0 })
+	return !slices.ContainsFunc(kinds, func(k kind) bool { return p.opts.takes(k) && !traits[k].rare && p.used[k] == 0 })
 }
 
 // addPair plans one more fault and what meets it. It is false when the time is over.

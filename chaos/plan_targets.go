@@ -68,7 +68,7 @@ func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 	var best [3]int
 	for _, i := range p.random.Perm(len(kinds)) {
 		k := kinds[i]
-		if !p.opts.takes(k) {
+		if !p.opts.takes(k) || traits[k].rare && p.opts.Pair == "" && p.used[k] >= int(p.opts.Duration/rareEvery) {
 			continue
 		}
 		suitable, n := count(k)

@@ -121,7 +121,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	report.Faults, report.Kills = r.faults(stores.Orders)
 	report.Pairs = r.pairs()
 	for _, f := range report.Faults {
-		if f.Hits == 0 && !r.opts.Calm {
+		if f.Hits == 0 && !traits[f.Kind].rare {
 			report.Wrong = append(report.Wrong, fmt.Sprintf("%s never happened", f.Kind))
 		}
 	}

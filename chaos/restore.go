@@ -14,8 +14,12 @@ import (
 	"sluice/pipeline/recovery"
 )
 
-// repairEvery is the time between two attempts at a repair: a verification may be under way, or a store away.
-const repairEvery = 200 * time.Millisecond
+const (
+	// repairEvery is the time between two attempts at a repair: a verification may be under way, or a store away.
+	repairEvery = 200 * time.Millisecond
+	// repairLimit bounds the repair of all sales: an audit that finds something looks twenty times at all buyers.
+	repairLimit = 5 * time.Minute
+)
 
 // restorePostgres has Postgres come back from a power cut with the data of a moment before, as from a backup. What it
 // had since is only in Redis then, and nothing but an audit finds that out: an operator repairs every sale.
@@ -30,6 +34,7 @@ func (r *run) restorePostgres(s step) fault {
 			if err := errors.Join(err, server.Restart(ctx)); err != nil {
 				return 0, err
 			}
+			r.awaitPersisted(ctx)
 			buyers.Sleep(ctx, between(s.Random, leastLag, mostLag))
 			if err := server.Kill(); err != nil {
 				return 0, err
@@ -40,8 +45,27 @@ func (r *run) restorePostgres(s step) fault {
 			if err := server.Restart(ctx); err != nil {
 				return 0, err
 			}
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repairLimit)
+			defer cancel()
 			return 0, r.repair(ctx)
 		},
+	}
+}
+
+// awaitPersisted waits for an order that Postgres did not have when it came back: one to lose.
+func (r *run) awaitPersisted(ctx context.Context) {
+	var began time.Time
+	for ctx.Err() == nil {
+		err := r.system.pool.QueryRow(ctx, `select pg_postmaster_start_time()`).Scan(&began)
+		var persisted bool
+		if err == nil {
+			err = r.system.pool.QueryRow(ctx, `select exists (select from orders where persisted_at > $1)`,
+				began).Scan(&persisted)
+		}
+		if err == nil && persisted {
+			return
+		}
+		buyers.Sleep(ctx, repairEvery)
 	}
 }
 
@@ -52,16 +76,21 @@ func (r *run) repair(ctx context.Context) error {
 		recovery.NewVerifier(recovery.VerifierConfig{
 			Redis: r.system.rdb, Keys: pipeline.DefaultKeys, Store: r.store, Partitions: partitions, Log: quiet,
 		}), deadletter.NewBurier(r.store, nil, quiet), quiet)
+	var last error // the context's own end says nothing of why
 	for _, sale := range r.sales {
 		for {
 			report, err := repairer.Repair(ctx, sale.ID, "chaos", true)
 			if err == nil {
 				r.repaired.Add(report.Kept)
+				if report.Applied {
+					r.scheduler.say("repaired %s: %d orders brought back, then %q", sale.ID, report.Kept, report.Left.Findings)
+				}
 				break
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("%s was not repaired in time: %w", sale.ID, err)
+				return fmt.Errorf("%s was not repaired in time: %w", sale.ID, errors.Join(err, last))
 			}
+			last = err
 			buyers.Sleep(ctx, repairEvery)
 		}
 	}
