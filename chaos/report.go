@@ -173,6 +173,9 @@ func (r *run) faults(orders []buyers.Order) (list []faultReport, kills int) {
 				kills += d.hits
 			}
 		}
+		if traits[kind].rare && f.Times == 0 {
+			continue
+		}
 		if slices.Sort(completes); len(completes) > 0 {
 			f.CompleteMedian, f.CompleteMax = inSeconds(completes[len(completes)/2]), inSeconds(completes[len(completes)-1])
 		}
