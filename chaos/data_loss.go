@@ -110,10 +110,12 @@ func lateReplica(ctx context.Context, primary *localservers.Redis, next step) (*
 	return late, nil
 }
 
-// split puts a late replica in the place of a Redis that lives, and that one API still takes for the primary. When it
-// is over, the old primary is gone.
+// split puts a late replica in the place of a Redis that lives, and that one API still takes for the primary. Every
+// second time that API is also cut off from Postgres, so that nobody can tell that it lives. When it is over, the old
+// primary is gone.
 func (s *system) split(next step) fault {
 	heal := func(context.Context) (int, error) { return 0, nil }
+	alone := s.links[next.API+">postgres"]
 	return fault{
 		do: func(ctx context.Context) (int, error) {
 			primary := s.currentRedis()
@@ -121,7 +123,13 @@ func (s *system) split(next step) fault {
 			if err != nil {
 				return 0, err
 			}
+			if next.Random%2 == 0 {
+				alone.Freeze()
+			}
 			heal = func(context.Context) (int, error) {
+				if next.Random%2 == 0 {
+					alone.Thaw()
+				}
 				return 0, errors.Join(s.links[next.API+">redis"].Retarget(late.URL()), primary.Kill(),
 					os.RemoveAll(filepath.Join(primary.Dir(), "appendonlydir")))
 			}

@@ -9,6 +9,6 @@
 // The verdict compares that history with the rows in Postgres and the slots in Redis (see package buyers). The
 // pipeline's audit comes on top; it alone would believe the pipeline's own counts.
 //
-// Files: kinds.go and plan.go (what is to happen), scheduler.go (when it does), faults.go, machines.go, data_loss.go and
-// restore.go (how), pairs.go and report.go (what came of it).
+// Files: kinds.go and plan.go (what is to happen), scheduler.go (when it does), faults.go, machines.go, data_loss.go
+// and restore.go (how), pairs.go and report.go (what came of it).
 package chaos

@@ -69,7 +69,7 @@ type trait struct {
 	away     bool // a store answers nobody for as long as the fault lasts, which may be minutes
 	brief    bool // over at once, so that nothing can begin while it is on
 	mislays  bool // takes data from Postgres
-	rare     bool // some times in a long run only: it takes a minute to repair
+	rare     bool // once in a long run: its repair takes long
 	optional bool // only where the options ask for it
 }
 
@@ -125,11 +125,14 @@ var traits = map[kind]trait{
 	endBackends:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: postgresServer},
 	poison:        {class: nuisance, min: 0, max: 0, where: bothServers, brief: true},
 
-	flushAll:   {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true},
-	oldFile:    {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
-	failover:   {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
-	splitBrain: {class: redisLoses, min: 500 * ms, max: 3000 * ms, where: redisServer, loses: true, optional: true, kills: true},
+	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true},
+	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
+	failover: {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
+	splitBrain: {
+		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, optional: true, kills: true,
+	},
 
-	restored: {class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true,
-		rare: true},
+	restored: {
+		class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true, rare: true,
+	},
 }

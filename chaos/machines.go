@@ -76,12 +76,15 @@ func (r *run) vanish(s step) fault {
 			return kill.do(ctx)
 		},
 		undo: func(ctx context.Context) (int, error) {
+			late := s.Random%2 == 0
 			for _, l := range links {
-				if s.Random%2 == 0 {
-					l.Cut()
-					defer l.Heal()
+				if !late {
+					l.Cut() // what was in transit is gone
 				}
 				l.Thaw()
+				if !late {
+					l.Heal()
+				}
 			}
 			return kill.undo(ctx)
 		},

@@ -22,8 +22,8 @@ const (
 	// shortRun is how short a run must be for faults to come without rest: all kinds need their turn.
 	shortRun = 2 * time.Minute
 
-	// rareEvery is how often a kind comes at most that takes minutes until all is repaired.
-	rareEvery = 4 * time.Minute
+	// rareRun is how long a run must be for a kind that takes long to repair. It comes once, in the beginning.
+	rareRun = 4 * time.Minute
 
 	// longest is the length of a fault that outlasts every timeout in the code: the longest are a minute.
 	longest = 125 * time.Second
@@ -107,8 +107,7 @@ func (s step) String() string {
 //
 //   - kinds that had no turn yet come first, then the pairs of classes that were planned least often
 //   - two faults at once strike different processes and servers, else one would hide the other
-//   - in a run of some minutes each store is away once for longer than every timeout, and meets a fault every few seconds
-//     meanwhile
+//   - in a long run each store is away once for longer than every timeout, and meets a fault every few seconds meanwhile
 //   - all is over planTail before the end
 func newPlan(o Options) []step {
 	if o.Calm {

@@ -68,7 +68,7 @@ func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 	var best [3]int
 	for _, i := range p.random.Perm(len(kinds)) {
 		k := kinds[i]
-		if !p.opts.takes(k) || traits[k].rare && p.opts.Pair == "" && p.used[k] >= int(p.opts.Duration/rareEvery) {
+		if !p.opts.takes(k) || traits[k].rare && !p.takesRare(k) {
 			continue
 		}
 		suitable, n := count(k)
@@ -78,6 +78,11 @@ func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 		}
 	}
 	return chosen
+}
+
+// takesRare reports whether a kind may come that takes longer to repair the more buyers there are.
+func (p *planner) takesRare(k kind) bool {
+	return p.opts.Pair != "" || p.opts.Duration >= rareRun && p.clock < p.opts.Duration/5 && p.used[k] == 0
 }
 
 // place makes a step of a kind that strikes nothing that is busy. It is false where all that it can strike is.

@@ -111,7 +111,9 @@ func TestOnlyOnePair(t *testing.T) {
 			t.Errorf("%s: want %s", s, want)
 		}
 	}
-	for _, wrong := range []string{"FLUSHALL", "FLUSHALL/nonsense", "FLUSHALL/kill -9 of Redis", "poison entries/FLUSHALL"} {
+	for _, wrong := range []string{
+		"FLUSHALL", "FLUSHALL/nonsense", "FLUSHALL/kill -9 of Redis", "poison entries/FLUSHALL",
+	} {
 		if (Options{Pair: wrong}).WithDefaults().Validate() == nil {
 			t.Errorf("%q was taken", wrong)
 		}

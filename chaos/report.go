@@ -90,7 +90,10 @@ func (r *run) audit(ctx context.Context) []string {
 
 // lossy reports whether a store lost data in this run.
 func (r *run) lossy() bool {
-	return slices.ContainsFunc(r.scheduler.faults, func(f injected) bool { t := traits[f.Kind]; return (t.loses || t.mislays) && f.hits > 0 })
+	return slices.ContainsFunc(r.scheduler.faults, func(f injected) bool {
+		t := traits[f.Kind]
+		return (t.loses || t.mislays) && f.hits > 0
+	})
 }
 
 // maxDescribed findings at most; each takes a look through the whole history.
@@ -105,7 +108,8 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	tally := r.history.Tally()
 	report := &Report{
 		Seed: r.opts.Seed, Took: inSeconds(r.took), Settling: inSeconds(r.settling), Requests: tally.Requests,
-		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused, Repaired: r.repaired.Load(),
+		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused,
+		Repaired: r.repaired.Load(),
 		Poisons: r.history.Poisons(), Counts: proof.Counts(), Wrong: r.audit(ctx), Warnings: r.system.warnings.Counts(),
 	}
 	for outcome, n := range tally.Outcomes {
