@@ -107,7 +107,7 @@ func (s step) String() string {
 //
 //   - kinds that had no turn yet come first, then the pairs of classes that were planned least often
 //   - two faults at once strike different processes and servers, else one would hide the other
-//   - in a long run each store is away once for longer than every timeout, and meets a fault every few seconds meanwhile
+//   - in a long run each store is away once for longer than every timeout, and meets a fault every few seconds then
 //   - all is over planTail before the end
 func newPlan(o Options) []step {
 	if o.Calm {

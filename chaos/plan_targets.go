@@ -116,6 +116,9 @@ func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 		s.Target = one([]string{"redis"})
 	case postgresServer:
 		s.Target = one([]string{"postgres"})
+		if k == endBackends && one(slices.Concat(processNames("api", apiCount), processNames("worker", workerCount))) == "" {
+			return s, false // nobody is connected
+		}
 	case bothServers:
 		s.Target = one([]string{"servers"})
 	case aConnection:

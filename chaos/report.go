@@ -110,7 +110,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 		Seed: r.opts.Seed, Took: inSeconds(r.took), Settling: inSeconds(r.settling), Requests: tally.Requests,
 		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused,
 		Repaired: r.repaired.Load(),
-		Poisons: r.history.Poisons(), Counts: proof.Counts(), Wrong: r.audit(ctx), Warnings: r.system.warnings.Counts(),
+		Poisons:  r.history.Poisons(), Counts: proof.Counts(), Wrong: r.audit(ctx), Warnings: r.system.warnings.Counts(),
 	}
 	for outcome, n := range tally.Outcomes {
 		if n > 0 {

@@ -62,13 +62,25 @@ func (s *scheduler) injectPair(ctx context.Context, first step, seconds []step) 
 	running.Go(func() { s.inject(ctx, first, on, met) })
 	<-on
 	began := time.Now()
+	over := map[string]chan struct{}{} // by what they strike: the seconds so far
 	for _, second := range seconds {
 		buyers.Sleep(ctx, time.Until(began.Add(second.At-first.At)))
+		for _, name := range second.occupies() { // it may last longer than planned
+			if before := over[name]; before != nil {
+				<-before
+			}
+		}
 		if ctx.Err() != nil {
 			break
 		}
-		begun := make(chan struct{})
-		running.Go(func() { s.inject(ctx, second, begun, nil) })
+		begun, done := make(chan struct{}), make(chan struct{})
+		for _, name := range second.occupies() {
+			over[name] = done
+		}
+		running.Go(func() {
+			defer close(done)
+			s.inject(ctx, second, begun, nil)
+		})
 		<-begun
 	}
 	close(met)
