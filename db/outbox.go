@@ -38,8 +38,9 @@ func (s *Store) NextEvents(ctx context.Context, after int64, types []string, lim
 	}, nextEventsQuery, after, types, limit)
 }
 
-// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped. A lease, or
-// a pause after a failure, that is longer than any, or that began in the future, is of a clock that is set back since.
+// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped. A lease,
+// or a pause after a failure, that is longer than any, or that began in the future, is of a clock that is set back
+// since.
 const claimQuery = `
 with due as (
 	select id from endpoints e

@@ -13,8 +13,8 @@ import (
 // wrongBy is how far Redis' clock is set wrong: far more than any test waits.
 const wrongBy = time.Hour
 
-// TestADeadWorkerAfterAJumpOfTheClock: a worker has fetched events and died under a clock that was ahead, or is set back
-// since. Neither its heartbeat nor the idle time of its events is believed for longer than they may last.
+// TestADeadWorkerAfterAJumpOfTheClock: a worker has fetched events and died under a clock that was ahead, or is set
+// back since. Neither its heartbeat nor the idle time of its events is believed for longer than they may last.
 func TestADeadWorkerAfterAJumpOfTheClock(t *testing.T) {
 	t.Parallel()
 	for name, jump := range map[string]struct{ during, after time.Duration }{

@@ -132,8 +132,9 @@ func (w *Worker) consumers(
 	return dead, alive, err
 }
 
-// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch: by Redis' clock,
-// or because this worker has seen it pending for so long. Entries that were delivered very often are processed one by one: one that kills workers then harms no other.
+// takeOver claims and processes what is pending for a consumer for at least minIdle, batch after batch: by Redis'
+// clock, or because this worker has seen it pending for so long. Entries that were delivered very often are processed
+// one by one: one that kills workers then harms no other.
 func (w *Worker) takeOver(
 	ctx context.Context, p pipeline.Partition, consumer string, minIdle time.Duration, reason string,
 ) error {
