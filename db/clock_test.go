@@ -77,7 +77,7 @@ func TestALeaseAfterAJumpOfTheClock(t *testing.T) {
 func TestEndpointsAfterAJumpOfTheClock(t *testing.T) {
 	f, set := clockFixture(t)
 	f.endpoint()
-	f.sale("drop", 10)
+	f.freeSale("drop", 10)
 	f.persist(event("drop", "ann", 1, 1))
 	f.sequence()
 	set(time.Hour)
