@@ -116,7 +116,12 @@ func (v *Verifier) planRebuild(
 			}
 		}
 		for _, l := range behind[p] {
-			_, found, err := v.collect(ctx, l, events[l.watermark.SaleID], slotCounter{}, entryCounter{})
+			of := events[l.watermark.SaleID]
+			orphans, err := v.orphans(ctx, pipeline.SalePartition{SaleID: l.watermark.SaleID, Partition: p}, of)
+			if err != nil {
+				return nil, err
+			}
+			_, found, err := v.collect(ctx, l, append(of, orphans...), slotCounter{}, entryCounter{})
 			if err != nil {
 				return nil, err
 			}

@@ -30,7 +30,12 @@ func (r *round) rebuildPartition(ctx context.Context, p pipeline.Partition, behi
 		return err
 	}
 	for _, l := range behind {
-		if err := r.rebuild(ctx, l, inFlight[l.watermark.SaleID]); err != nil {
+		events := inFlight[l.watermark.SaleID]
+		orphans, err := r.orphans(ctx, pipeline.SalePartition{SaleID: l.watermark.SaleID, Partition: p}, events)
+		if err != nil {
+			return err
+		}
+		if err := r.rebuild(ctx, l, append(events, orphans...)); err != nil {
 			return err
 		}
 	}

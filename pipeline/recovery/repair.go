@@ -7,7 +7,6 @@ import (
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
-	"sluice/pipeline/redisstore"
 )
 
 // RepairReport says what a repair found, did and left over.
@@ -24,7 +23,6 @@ type RepairReport struct {
 // RepairStore is what a repair needs of Postgres.
 type RepairStore interface {
 	VerifyStore
-	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
 	PersistOrders(ctx context.Context, generation pipeline.Generation,
 		events []pipeline.Event) ([]pipeline.PersistOutcome, error)
 	deadletter.BuryStore
@@ -139,31 +137,20 @@ func (r *Repairer) orphans(
 	for len(strays) > 0 {
 		chunk := strays[:min(len(strays), pipeline.MaxPersistBatch)]
 		strays = strays[len(chunk):]
-		ids := make([]string, 0, len(chunk))
-		var events []pipeline.Event
+		var described []pipeline.Event
 		for _, s := range chunk {
-			if e, ok := eventOf(&s, sale); ok {
-				ids, events = append(ids, e.OrderID), append(events, e)
+			at := pipeline.SalePartition{SaleID: sale.ID, Partition: s.Partition}
+			if e, ok := acceptOf(at, s.UserID, s.Slot); ok {
+				described = append(described, e)
 			}
 		}
-		known, err := r.store.KnownOrders(ctx, sale.ID, ids)
+		unknown, err := r.verifier.withoutRow(ctx, sale.ID, described)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range events {
-			if !known[e.OrderID] {
-				accepts = append(accepts, e)
-			}
-		}
+		accepts = append(accepts, unknown...)
 	}
 	return accepts, nil
-}
-
-// eventOf returns the accept that a slot describes, if it is a valid event: it is decoded like an entry of the stream.
-func eventOf(s *audit.StrayBuyer, sale *pipeline.Sale) (pipeline.Event, bool) {
-	e := redisstore.EventOfSlot(pipeline.SalePartition{SaleID: sale.ID, Partition: s.Partition}, s.UserID, s.Slot)
-	_, err := pipeline.DecodeEvent(e.Partition, e.EntryID, e.Fields())
-	return e, err == nil
 }
 
 // keepOrphans persists the accepts of which only the slots are left, and returns how many. The partitions are closed,

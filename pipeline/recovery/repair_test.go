@@ -287,3 +287,44 @@ func TestEverySaleIsRebuilt(t *testing.T) {
 		}
 	}
 }
+
+// Postgres was restored to an earlier state, so that only slots know of some orders, and an operator rebuilds before a
+// repair. The slots stay, and the repair that follows persists their orders.
+func TestARebuildBeforeTheRepair(t *testing.T) {
+	t.Parallel()
+	r := pipelinetest.New(t, pipelinetest.Options{
+		RedisURL: testkit.PrivateRedis(t).URL(), Sale: pipeline.Sale{Total: 60, MaxQuantity: 1},
+	})
+	receipts := r.AdmitMany("buyer", 60)
+	r.WorkAll()
+	r.Exec(30, `delete from orders where sequence > 30`)
+	r.Exec(1, `update watermarks set seq = 30`)
+	r.Exec(1, `update sales set sold = 30`)
+	verifier := recovery.NewVerifier(r.VerifierConfig())
+	plan, err := verifier.Rebuild(r.Ctx(), r.Sale.ID, "ann", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := verifier.Rebuild(r.Ctx(), r.Sale.ID, "ann", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if planned(plan) != planned(done) {
+		t.Errorf("planned:\n%s\ndone:\n%s", planned(plan), planned(done))
+	}
+	if got, err := r.Try(pipeline.OrderRequest{UserID: "newcomer", Quantity: 1}); err != nil ||
+		got.Result != admission.SoldOut {
+		t.Errorf("a newcomer got %q, %v, want sold-out", got.Result, err)
+	}
+	if report := repair(r, true); report.Kept != 30 {
+		t.Errorf("kept %d, want 30", report.Kept)
+	}
+	r.WorkAll()
+	for _, receipt := range receipts {
+		if order, err := r.Store.Order(r.Ctx(), r.Sale.ID, receipt.OrderID); err != nil ||
+			order.Status == pipeline.StatusRejected {
+			t.Fatalf("order %s: got %s (%s), %v, letters %v", receipt.OrderID, order.Status, order.Reason, err, r.Letters())
+		}
+	}
+	r.Balanced(r.Sale, 60)
+}

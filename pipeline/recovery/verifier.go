@@ -45,6 +45,8 @@ type VerifyStore interface {
 	// NextGeneration begins a generation, in which some partitions are verified.
 	NextGeneration(ctx context.Context, partitions []pipeline.Partition) (pipeline.Generation, error)
 	installation.FenceStore
+	// KnownOrders returns those of a sale's orders that have a row, in any status.
+	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
 	// UncoveredJournals are the accept journals of which something may not have been submitted again since a generation
 	// began.
 	UncoveredJournals(
