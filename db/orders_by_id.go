@@ -39,16 +39,22 @@ cross join lateral (select id from orders where sale_id = $1 and id = i.id::uuid
 
 // KnownOrders returns those of a sale's orders that have a row, in any status.
 func (s *Store) KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error) {
-	ids, err := queryAll(ctx, s, "known orders", pgx.RowTo[string], knownOrdersQuery,
-		pgx.QueryExecModeCacheDescribe, saleID, orderIDs)
+	return s.which(ctx, "known orders", knownOrdersQuery, saleID, orderIDs)
+}
+
+// which returns those of a sale's orders that a query finds.
+func (s *Store) which(
+	ctx context.Context, subject, query, saleID string, orderIDs []string,
+) (map[string]bool, error) {
+	ids, err := queryAll(ctx, s, subject, pgx.RowTo[string], query, pgx.QueryExecModeCacheDescribe, saleID, orderIDs)
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]bool, len(ids))
+	found := make(map[string]bool, len(ids))
 	for _, id := range ids {
-		known[id] = true
+		found[id] = true
 	}
-	return known, nil
+	return found, nil
 }
 
 // uuidsOf leaves out what is no UUID, and so no order's id.

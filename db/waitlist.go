@@ -72,6 +72,17 @@ func (s *Store) RecordLeave(
 	return recorded > 0, wrap(err, "record a leave of the waitlist")
 }
 
+// leftQuery relies on waitlist_pkey: one lookup for each id.
+const leftQuery = `
+select w.order_id::text from unnest($2::text[]) as i (id)
+join waitlist w on w.sale_id = $1 and w.order_id = i.id::uuid
+where w.left_at is not null`
+
+// LeftWaitlist returns those of some ids of orders that belong to entries of a waitlist whose buyers have left it.
+func (s *Store) LeftWaitlist(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error) {
+	return s.which(ctx, "left waitlist entries", leftQuery, saleID, orderIDs)
+}
+
 func waitlistArguments(generation pipeline.Generation, e pipeline.WaitlistEntry) []any {
 	return []any{
 		generation, e.SaleID, e.OrderID, e.UserID, e.Number, e.Quantity, e.Partition, e.Ticket, e.KeyHash, e.PayloadHash,

@@ -44,12 +44,15 @@ func (r *Rig) Journaled() *resubmit.Journaled {
 	if err := journal.Announce(r.Ctx(), r.Store); err != nil {
 		r.Fatal(err)
 	}
-	return resubmit.NewJournaled(
-		resubmit.New(resubmit.Config{
-			Redis: r.Redis, Keys: r.Keys, Store: r.Store, Burier: r.Burier(), Fence: r.Fence, Metrics: r.Metrics.Resubmit,
-			Log: r.Logger,
-		}),
-		journal, r.Store, r.Admission.Settle)
+	return resubmit.NewJournaled(r.Resubmitter(), journal, r.Store, r.Admission.Settle)
+}
+
+// Resubmitter submits accepts to Redis again.
+func (r *Rig) Resubmitter() *resubmit.Resubmitter {
+	return resubmit.New(resubmit.Config{
+		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Burier: r.Burier(), Fence: r.Fence, Metrics: r.Metrics.Resubmit,
+		Log: r.Logger,
+	})
 }
 
 // Burier writes dead letters into the rig's store.

@@ -17,6 +17,8 @@ import (
 // Store is what a Resubmitter needs of Postgres.
 type Store interface {
 	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
+	// LeftWaitlist returns those of some ids of orders that were to be made of waitlist entries whose buyers have left.
+	LeftWaitlist(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	deadletter.BuryStore
 }
@@ -60,6 +62,7 @@ type Standing string
 // The standings.
 const (
 	Known    Standing = "known"    // its order has a row in Postgres
+	Left     Standing = "left"     // it was a hand-over to a buyer who has left the waitlist since, and was told so
 	Held     Standing = "held"     // it still holds its slot in Redis
 	Unloaded Standing = "unloaded" // the sale is over, and no longer in Redis
 	Renewed  Standing = "renewed"  // it was lost, and took its units again; a new event carries it
@@ -80,10 +83,19 @@ func (r *Resubmitter) Resubmit(
 	if err != nil {
 		return nil, err
 	}
+	left, err := r.store.LeftWaitlist(ctx, at.SaleID, ids)
+	if err != nil {
+		return nil, err
+	}
 	standings := make([]Standing, len(accepts))
 	var unknown []int
 	for i, id := range ids {
-		if standings[i] = Known; !known[id] {
+		switch {
+		case known[id]:
+			standings[i] = Known
+		case left[id]:
+			standings[i] = Left
+		default:
 			unknown = append(unknown, i)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sluice/pipeline/admission"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/pipelinetest"
+	"sluice/pipeline/resubmit"
 	"sluice/pipeline/worker"
 )
 
@@ -177,6 +178,35 @@ func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 	}
 	r.Persist(r.Events(r.Sale)...)
 	r.Balanced(r.Sale, 1)
+}
+
+// TestAHandOverToABuyerWhoLeft: a worker has read a hand-over when Redis loses it, and stands still while its buyer, who
+// waits again, leaves. When it goes on, there is no order: the buyer was told so.
+func TestAHandOverToABuyerWhoLeft(t *testing.T) {
+	t.Parallel()
+	r := soldOutRig(t)
+	w := r.Waitlist()
+	r.Joins(w, "ann", 1)
+	endOrder(r, r.Slots(r.Sale)["first"].OrderID)
+	if err := r.Releaser().Apply(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	read := r.Events(r.Sale)[0]
+	r.Flush()
+	r.Ensure()
+	if _, err := w.Leave(r.Ctx(), r.Sale, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	at := pipeline.SalePartition{SaleID: r.Sale.ID, Partition: read.Partition}
+	standings, err := r.Resubmitter().Resubmit(r.Ctx(), at, []pipeline.Accept{{Event: read}})
+	if err != nil || standings[0] != resubmit.Left {
+		t.Errorf("resubmitted: got %v, %v, want %s", standings, err, resubmit.Left)
+	}
+	r.WorkAll()
+	if _, err := r.Store.Order(r.Ctx(), r.Sale.ID, read.OrderID); pipeline.KindOf(err) != pipeline.KindNotFound {
+		t.Errorf("the order: got %v, want none", err)
+	}
+	r.Balanced(r.Sale, 0)
 }
 
 // TestLeavesRaceWithHandOvers: each buyer either has left or has an order, and the answer says which.

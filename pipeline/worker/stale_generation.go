@@ -18,8 +18,8 @@ func (w *Worker) learn(g pipeline.Generation) {
 }
 
 // resubmit submits entries of a stale generation to Redis again, which may have lost them. It returns the generation in
-// which that was done, and the entries that are finished: lost ones that took their units again have a new event, and
-// those that could not are rejected. The rest may be persisted.
+// which that was done, and the entries that are finished: lost ones that took their units again have a new event, those
+// that could not are rejected, and what was handed to a buyer who has left is nobody's. The rest may be persisted.
 func (w *Worker) resubmit(
 	ctx context.Context, stale pipeline.Generation, entries []entry,
 ) (pipeline.Generation, []lockedEvent, error) {
@@ -39,7 +39,7 @@ func (w *Worker) resubmit(
 			return stale, finished, err
 		}
 		for i, s := range standings {
-			if s == resubmit.Renewed || s == resubmit.Lost {
+			if s == resubmit.Renewed || s == resubmit.Lost || s == resubmit.Left {
 				finished = append(finished, lockedEvent{Event: group[i].Event})
 			}
 		}
