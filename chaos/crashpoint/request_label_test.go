@@ -177,6 +177,8 @@ var known = []struct{ contains, name string }{
 	{"insert into dead_letters", "bury"},
 	{"begin_generation()", "begin generation"},
 	{"select number from generation", "read generation"},
+	{"left join verified_partitions", "read generation"},
+	{"join waitlist w", "look for leaves"},
 	{"update releases r set applied_at", "mark released"},
 	{"insert into leases", "elect verifier"},
 	{"delete from leases", "end election"},

@@ -150,7 +150,7 @@ func stale() *scenario {
 			r.insert(r.events())
 			r.accept(sale, "held-1", "held-2")
 		},
-		interfereAt: point{"postgres read generation", 1, faultnet.After}, // it has joined, and fetches next
+		interfereAt: point{"redis xreadgroup", 1, faultnet.Before}, // it knows the generation, and fetches
 		interfere: func(r *run) {
 			if _, err := r.store.NextGeneration(r.Context(), nil); err != nil {
 				r.Errorf("next generation: %v", err)
