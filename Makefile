@@ -84,7 +84,7 @@ chaos-defects: setup ## break the product on purpose, one way at a time: the sho
 	@bin/chaos-defects $(ARGS)
 
 .PHONY: refusals
-refusals: setup ## have Redis refuse each command, key and user in turn, under load; prints a table (7 minutes)
+refusals: setup ## have Redis refuse each command, key and user in turn, under load; prints a table (4 minutes)
 	SLUICE_REFUSALS=all go test -count=1 -timeout=$(TEST_TIMEOUT) -v $(TEST_ARGS) ./chaos/refusals
 
 .PHONY: lint
