@@ -30,7 +30,8 @@ var (
 	keyKinds = []string{
 		"sluice:{p??}:sale:*", "sluice:{p??}:buyers:*", "sluice:{p??}:waitlist:*", "sluice:{p??}:waiting:*",
 		"sluice:{p??}:orders", "sluice:{p??}:lock:*", "sluice:{p??}:worker:*", "sluice:{p??}:trusted",
-		"sluice:{p??}:installation", "sluice:{p??}:staged:*", "sluice:{p??}:marker", "sluice:{jobs}:*", "sluice:{seq}:*",
+		"sluice:{p??}:installation", "sluice:{p??}:generation", "sluice:{p??}:staged:*", "sluice:{p??}:marker",
+		"sluice:{jobs}:*", "sluice:{seq}:*",
 	}
 )
 
