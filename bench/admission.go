@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
+	"sluice/pipeline/journal"
 )
 
 // benchAdmission measures the admission without HTTP against the bare script, called with batches of the size that the
@@ -22,27 +26,39 @@ func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Resul
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
-	g := &gateBench{testbed: s, admission: a.admission, batch: min(s.opts.Clients, lua.MaxAdmitBatch)}
+	dir, err := os.MkdirTemp("", "sluice-bench")
+	if err != nil {
+		return nil, err
+	}
+	kept := journal.Open(journal.Options{Dir: dir, Installation: uuid.NewString()})
+	journaled, err := newAdmission(ctx, s, kept)
+	if err != nil {
+		return nil, errors.Join(err, kept.Close(), os.RemoveAll(dir))
+	}
+	defer func() { err = errors.Join(err, journaled.Close(ctx), kept.Close(), os.RemoveAll(dir)) }()
+	g := &gateBench{testbed: s, batch: min(s.opts.Clients, lua.MaxAdmitBatch)}
 	c := comparison{
 		name:  "admission",
 		title: fmt.Sprintf("Admission without HTTP, %d callers in one process", s.opts.Clients),
 		unit:  "orders",
 		candidates: []candidate{
-			g.gate(), g.script("script, 1 call in flight", 1),
-			g.script("script, 2 calls in flight", 2),
+			g.gate("admission", a.admission), g.script("script, 1 call in flight", 1),
+			g.script("script, 2 calls in flight", 2), g.gate("admission, accepts journaled on disk", journaled),
 		},
-		pairs: []pair{{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1}},
+		pairs: []pair{
+			{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1},
+			{"accepts journaled on disk / in memory only", 3, 0},
+		},
 	}
 	result, err := c.run(ctx, s)
 	return []Result{result}, err
 }
 
 type gateBench struct {
-	testbed   *testbed
-	admission *admission.Controller
-	batch     int // of the gate, in its last round
-	first     uint64
-	length    time.Duration
+	testbed *testbed
+	batch   int // of the gate, in its last round
+	first   uint64
+	length  time.Duration
 }
 
 func (g *gateBench) prepare(ctx context.Context, share float64) error {
@@ -54,12 +70,12 @@ func (g *gateBench) check(ctx context.Context, w *Work) error {
 	return servedHandler{testbed: g.testbed, admit: true}.check(ctx, w)
 }
 
-func (g *gateBench) gate() candidate {
+func (g *gateBench) gate(name string, a *admission.Controller) candidate {
 	return candidate{
-		name: "admission", prepare: g.prepare,
+		name: name, prepare: g.prepare,
 		run: func(ctx context.Context) (Work, error) {
 			return together(g.testbed.opts.Clients, g.length,
-				func(i int) func() error { return g.buyer(ctx, uint64(i)) })
+				func(i int) func() error { return g.buyer(ctx, a, uint64(i)) })
 		},
 		check: func(ctx context.Context, w *Work) error {
 			err := g.check(ctx, w)
@@ -72,7 +88,7 @@ func (g *gateBench) gate() candidate {
 }
 
 // buyer calls the admission for one new buyer after the other.
-func (g *gateBench) buyer(ctx context.Context, i uint64) func() error {
+func (g *gateBench) buyer(ctx context.Context, a *admission.Controller, i uint64) func() error {
 	next := g.first + i
 	return func() error {
 		request := pipeline.OrderRequest{UserID: buyerID(g.testbed.opts.Seed, next), Quantity: 1}
@@ -80,7 +96,7 @@ func (g *gateBench) buyer(ctx context.Context, i uint64) func() error {
 			request.IdempotencyKey = "order-" + request.UserID
 		}
 		next += uint64(g.testbed.opts.Clients)
-		decision, err := g.admission.Admit(ctx, g.testbed.sale, request)
+		decision, err := a.Admit(ctx, g.testbed.sale, request)
 		if err == nil && decision.Result != admission.Accepted {
 			err = fmt.Errorf("%s instead of %s", decision.Result, admission.Accepted)
 		}

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/process"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
+	"sluice/pipeline/journal"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/redisstore"
 )
@@ -27,12 +28,10 @@ type api struct {
 }
 
 func newAPI(ctx context.Context, s *testbed) (*api, error) {
-	features, err := redisstore.Probe(ctx, s.rdb)
+	admission, err := newAdmission(ctx, s, nil)
 	if err != nil {
 		return nil, err
 	}
-	admission := admission.New(s.rdb, keys, admission.Options{Durability: features.Durability(), StreamMaxLag: maxEvents},
-		nil, s.log)
 	parts := process.NewParts(s.rdb, s.store, partitions, s.log)
 	parts.Keys = keys
 	handler := func(admitter httpapi.Admitter) http.Handler {
@@ -53,6 +52,17 @@ func newAPI(ctx context.Context, s *testbed) (*api, error) {
 		})
 	}
 	return &api{admission: admission, full: handler(admission), quick: handler(newQuick())}, nil
+}
+
+// newAdmission returns an admission whose accepts are kept in a journal; nil: in memory.
+func newAdmission(ctx context.Context, s *testbed, kept *journal.Journal) (*admission.Controller, error) {
+	features, err := redisstore.Probe(ctx, s.rdb)
+	if err != nil {
+		return nil, err
+	}
+	return admission.New(s.rdb, keys, admission.Options{
+		Durability: features.Durability(), StreamMaxLag: maxEvents, Journal: kept,
+	}, nil, s.log), nil
 }
 
 func (a *api) close(ctx context.Context) error { return a.admission.Close(ctx) }

@@ -48,8 +48,8 @@ type disaster struct {
 
 // TestEverythingDiesWhilePostgresIsAway: Postgres is dead while a whole sale is sold; then every api and worker gets
 // SIGKILL, and Redis loses everything. Nothing is left of the orders but the apis' journals, and that is enough: each
-// order that a buyer was told has its row, and no newcomer gets a unit. SLUICE_DISASTER_ACCEPTS and SLUICE_DISASTER_AWAY
-// make it as big, and as long, as one likes.
+// order that a buyer was told has its row, and no newcomer gets a unit. SLUICE_DISASTER_ACCEPTS and
+// SLUICE_DISASTER_AWAY make it as big, and as long, as one likes.
 func TestEverythingDiesWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
 	accepts, away := 2000, 5*time.Second

@@ -180,8 +180,8 @@ func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 	r.Balanced(r.Sale, 1)
 }
 
-// TestAHandOverToABuyerWhoLeft: a worker has read a hand-over when Redis loses it, and stands still while its buyer, who
-// waits again, leaves. When it goes on, there is no order: the buyer was told so.
+// TestAHandOverToABuyerWhoLeft: a worker has read a hand-over when Redis loses it, and stands still while its buyer,
+// who waits again, leaves. When it goes on, there is no order: the buyer was told so.
 func TestAHandOverToABuyerWhoLeft(t *testing.T) {
 	t.Parallel()
 	r := soldOutRig(t)
