@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,4 +160,43 @@ func TestAReplacedServerIsVerifiedOnlyByAnOperator(t *testing.T) {
 		got, err := r.Try(pipeline.OrderRequest{UserID: "cyd", Quantity: 1})
 		return err == nil && (got.Result == admission.Accepted || got.Result == admission.AlreadyOrdered)
 	})
+}
+
+// slowAccepts take long to be submitted, as many do.
+type slowAccepts struct {
+	recovery.KeptAccepts
+	first *sync.Once
+	begun chan struct{} // closed by the first call
+	free  chan struct{} // closed by the test
+}
+
+func (s slowAccepts) Resubmit(ctx context.Context, of []pipeline.Partition) ([]pipeline.Partition, error) {
+	s.first.Do(func() { close(s.begun) })
+	<-s.free
+	return s.KeptAccepts.Resubmit(ctx, of)
+}
+
+// A process that is busy submitting its accepts goes on giving signs of life: who waits for it would open the sale, and
+// sell to newcomers what it has yet to submit.
+func TestAProcessThatSubmitsSeesRedis(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL()})
+	r.Admission = r.NewAdmission(r.Redis, admission.Options{Journal: openJournal(r, t.TempDir())})
+	r.AdmitMany("buyer", 3)
+	r.Flush()
+	slow := slowAccepts{
+		KeptAccepts: r.Journaled(), first: new(sync.Once), begun: make(chan struct{}), free: make(chan struct{}),
+	}
+	config := r.VerifierConfig()
+	config.Accepts = slow
+	verifier := recovery.NewVerifier(config)
+	r.Background(verifier.Run)
+	<-slow.begun
+	time.Sleep(2 * time.Second) // the time is what is tested: a look is old after one
+	if !verifier.SeesRedis() {
+		t.Error("it gives no sign of life")
+	}
+	close(slow.free)
+	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
 }

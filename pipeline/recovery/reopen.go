@@ -16,8 +16,9 @@ const (
 	// restarted, and for the first sign of life after Postgres was away. Their accepts are submitted again as soon as
 	// their processes, or others on the same disk, come back; by then another buyer may have the units.
 	silentLimit = 4 * time.Second
-	// coverLimit bounds the wait for journals whose processes live.
-	coverLimit = time.Minute
+	// coverLimit bounds the wait for journals whose processes live and reach Redis: enough for a million accepts, of which
+	// two processes submitted 4,000 a second on a machine that was busy with other work.
+	coverLimit = 5 * time.Minute
 	// coverPoll is the time between two looks at what is covered.
 	coverPoll = 50 * time.Millisecond
 )

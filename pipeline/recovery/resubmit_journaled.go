@@ -90,6 +90,8 @@ func (v *Verifier) cover(
 	if _, err := v.Fence.Refresh(ctx); err != nil {
 		return left, err
 	}
+	v.covering.Store(true)
+	defer v.covering.Store(false)
 	done, err := v.Accepts.Resubmit(ctx, left)
 	if len(done) == 0 {
 		return left, err

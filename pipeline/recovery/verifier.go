@@ -87,7 +87,8 @@ type Verifier struct {
 	id     string          // of the installation; empty until it is read
 	looked time.Time       // when the previous look began; zero before the first
 
-	saw atomic.Pointer[time.Time] // when the last look began at a server that may be used; nil before the first
+	saw      atomic.Pointer[time.Time] // when the last look began at a server that may be used; nil before the first
+	covering atomic.Bool               // accepts are being submitted, which can take long and ends at the first error
 }
 
 // VerifierConfig is what a Verifier works with.
@@ -142,6 +143,9 @@ func (v *Verifier) Run(ctx context.Context) {
 // SeesRedis reports whether the server was reached a moment ago, and was not replaced by another: whether this process
 // can submit its accepts again. It may be called while Run runs.
 func (v *Verifier) SeesRedis() bool {
+	if v.covering.Load() {
+		return true
+	}
 	saw := v.saw.Load()
 	return saw != nil && time.Since(*saw) < sightLimit
 }
@@ -243,8 +247,8 @@ func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 const ensureTimeout = coverLimit + 30*time.Second
 
 // EnsureVerified returns when every partition is trusted: at once in a running installation, after a verification of
-// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after a
-// minute and a half.
+// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after five
+// minutes and a half.
 func EnsureVerified(
 	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, store VerifyStore,
 	partitions int, log *slog.Logger,
