@@ -20,7 +20,7 @@ func TestJournal(t *testing.T) {
 	sluice(t, shop, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
 	dir := t.TempDir()
 	installation := uuid.NewString()
-	j := journal.Open(journal.Options{Dir: dir, Installation: installation})
+	j := journal.Open(journal.Options{Dir: dir, Installation: installation, AppendTimeout: time.Minute})
 	at := pipeline.SalePartition{SaleID: "drop-1", Partition: pipeline.PlaceSale("drop-1", 16)[0]}
 	accept := pipeline.Accept{Event: pipeline.Event{
 		Partition: at.Partition, SaleID: at.SaleID, Sequence: 1, OrderID: uuid.Must(uuid.NewV7()).String(), Number: 7,

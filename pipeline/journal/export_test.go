@@ -18,7 +18,8 @@ func (j *Journal) EndSegment() {
 // Files returns the paths of all segments.
 func (j *Journal) Files() []string {
 	var paths []string
-	for _, s := range j.snapshot() {
+	segments, _ := j.snapshot()
+	for _, s := range segments {
 		paths = append(paths, s.path)
 	}
 	return paths
@@ -29,3 +30,9 @@ func (j *Journal) TakeOver() error { return j.takeOver() }
 
 // Empty reports whether the journal holds nothing, neither of this process nor of those before it.
 func (j *Journal) Empty() bool { return !j.onDisk() && len(j.memory.oldest(1)) == 0 }
+
+// Hang does what a write does to a disk that hangs, until it is called off.
+func (j *Journal) Hang() (off func()) {
+	j.mu.Lock()
+	return j.mu.Unlock
+}

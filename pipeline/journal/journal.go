@@ -23,6 +23,8 @@ type Options struct {
 	Fsync        bool   // flush each batch to the disk before it is answered, which also outlives a power cut
 	Metrics      *Metrics
 	Log          *slog.Logger
+
+	AppendTimeout time.Duration // how long Append waits for the disk; default: 500 ms
 }
 
 // Journal keeps the accepts of this process, and those of processes before it that died. All methods may be called from
@@ -49,6 +51,7 @@ type Journal struct {
 	settled  map[string]int // segment → accepts from its start that need no journal any more
 
 	tookOver atomic.Bool // see TookOver
+	hangs    atomic.Bool // a write was given up; it is still waited for by nobody but itself
 }
 
 // Open takes over what dead processes left in the directory, and begins a journal of its own. A disk that fails is
@@ -59,6 +62,9 @@ func Open(o Options) *Journal {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.AppendTimeout <= 0 {
+		o.AppendTimeout = appendTimeout
 	}
 	j := &Journal{opts: o, id: newID(), settled: map[string]int{}}
 	if o.Dir == "" {
@@ -79,22 +85,29 @@ func Open(o Options) *Journal {
 
 // Append keeps accepts of one sale on one partition, which must be done before their receipts are given. It reports
 // whether they are on disk; otherwise the latest of them are remembered in memory, and the disk is tried again a second
-// later. It costs one write for all of them.
+// later. It costs one write for all of them. A disk that does not answer is waited for for AppendTimeout, once.
 func (j *Journal) Append(at pipeline.SalePartition, accepts []pipeline.Accept) (onDisk bool) {
 	if len(accepts) == 0 {
 		return true
 	}
+	if !j.appendInTime(at, accepts) {
+		j.opts.Metrics.memory.Add(float64(len(accepts)))
+		j.memory.add(accepts)
+		return false
+	}
+	j.opts.Metrics.disk.Add(float64(len(accepts)))
+	return true
+}
+
+// write appends accepts and notes whether that works.
+func (j *Journal) write(at pipeline.SalePartition, accepts []pipeline.Accept) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	err := j.write(at, accepts)
-	if err == nil {
-		j.opts.Metrics.disk.Add(float64(len(accepts)))
-		j.works()
-		return true
+	if j.appendTo(at, accepts) != nil {
+		return false
 	}
-	j.opts.Metrics.memory.Add(float64(len(accepts)))
-	j.memory.add(accepts)
-	return false
+	j.works()
+	return true
 }
 
 var (
@@ -102,8 +115,8 @@ var (
 	errWaiting = errors.New("it failed a moment ago")
 )
 
-// write appends one record to the last segment. After an error the segment ends where it ended before.
-func (j *Journal) write(at pipeline.SalePartition, accepts []pipeline.Accept) error {
+// appendTo appends one record to the last segment. After an error the segment ends where it ended before.
+func (j *Journal) appendTo(at pipeline.SalePartition, accepts []pipeline.Accept) error {
 	if j.opts.Dir == "" || j.closed {
 		return errOff
 	}
@@ -150,12 +163,16 @@ func (j *Journal) failed(err error) {
 // Each calls do for the batches of accepts on some partitions, this process' and those of the processes before it. Each
 // batch is of one sale on one partition. An accept may come twice, and may be stored in Postgres by now. It reads all
 // files once. A file that can't be read is logged and counted, and the others are read. Errors: the first of do, which
-// ends it, and the end of the context.
+// ends it, the end of the context, and KindUnavailable where the disk hangs.
 func (j *Journal) Each(
 	ctx context.Context, partitions []pipeline.Partition, do func(pipeline.SalePartition, []pipeline.Accept) error,
 ) error {
 	wanted := func(p pipeline.Partition) bool { return slices.Contains(partitions, p) }
-	for _, s := range j.snapshot() {
+	segments, err := j.snapshot()
+	if err != nil {
+		return err
+	}
+	for _, s := range segments {
 		var stopped error
 		_, err := readSegment(&s, wanted, func(at pipeline.SalePartition, accepts []pipeline.Accept) error {
 			stopped = errors.Join(ctx.Err(), do(at, accepts))
@@ -182,8 +199,10 @@ func (j *Journal) Each(
 func (j *Journal) TookOver() bool { return j.tookOver.Swap(false) }
 
 // snapshot copies the segments as they are now: what is appended later is not seen.
-func (j *Journal) snapshot() []segment {
-	j.mu.Lock()
+func (j *Journal) snapshot() ([]segment, error) {
+	if err := j.lock(); err != nil {
+		return nil, err
+	}
 	defer j.mu.Unlock()
 	var all []segment
 	for _, h := range j.homes {
@@ -191,17 +210,20 @@ func (j *Journal) snapshot() []segment {
 			all = append(all, *s)
 		}
 	}
-	return all
+	return all, nil
 }
 
-// onDisk reports whether a file holds anything.
+// onDisk reports whether a file may hold anything.
 func (j *Journal) onDisk() bool {
-	return slices.ContainsFunc(j.snapshot(), func(s segment) bool { return s.size > int64(len(segmentHead)) })
+	segments, err := j.snapshot()
+	return err != nil || slices.ContainsFunc(segments, func(s segment) bool { return s.size > int64(len(segmentHead)) })
 }
 
 // Close ends the journal: what it holds remains for the next process. Append then keeps nothing any more.
 func (j *Journal) Close() error {
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil

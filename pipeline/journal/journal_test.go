@@ -45,7 +45,7 @@ const installation = "0190b5f0-0000-7000-8000-000000000000"
 
 func open(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
-	j := journal.Open(journal.Options{Dir: dir, Installation: installation})
+	j := journal.Open(journal.Options{Dir: dir, Installation: installation, AppendTimeout: time.Minute})
 	t.Cleanup(func() { _ = j.Close() })
 	return j
 }
@@ -97,7 +97,7 @@ func TestTheNextProcessTakesOver(t *testing.T) {
 	if out := runKilled(t, dir); !strings.HasPrefix(out, "appended 500") {
 		t.Fatalf("got %q", out)
 	}
-	other := journal.Open(journal.Options{Dir: dir, Installation: uuid.NewString()})
+	other := journal.Open(journal.Options{Dir: dir, Installation: uuid.NewString(), AppendTimeout: time.Minute})
 	if !other.Empty() {
 		t.Error("another installation took the journal")
 	}
@@ -143,7 +143,7 @@ func TestVictim(t *testing.T) {
 	if dir == "" {
 		t.Skip("a part of TestTheNextProcessTakesOver")
 	}
-	j := journal.Open(journal.Options{Dir: dir, Installation: installation})
+	j := journal.Open(journal.Options{Dir: dir, Installation: installation, AppendTimeout: time.Minute})
 	for chunk := range slices.Chunk(accepts(500), 100) {
 		j.Append(at, chunk)
 	}
@@ -369,7 +369,7 @@ func TestManyWriters(t *testing.T) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	j := journal.Open(journal.Options{Dir: b.TempDir(), Installation: installation})
+	j := journal.Open(journal.Options{Dir: b.TempDir(), Installation: installation, AppendTimeout: time.Minute})
 	batch := accepts(128)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -36,7 +36,11 @@ func (j *Journal) Announce(ctx context.Context, store Store) error {
 	host, _ := os.Hostname() // for people only
 	j.presence.Lock()
 	defer j.presence.Unlock()
-	return store.TouchJournals(ctx, j.ids(), host)
+	ids, err := j.ids()
+	if err != nil {
+		return err
+	}
+	return store.TouchJournals(ctx, ids, host)
 }
 
 // Cover says that all of the journal was submitted to Redis again, for some partitions, since a generation began.
@@ -47,19 +51,29 @@ func (j *Journal) Cover(
 	if err := j.Announce(ctx, store); err != nil {
 		return err
 	}
-	return store.CoverPartitions(ctx, j.ids(), g, partitions)
+	ids, err := j.ids()
+	if err != nil {
+		return err
+	}
+	return store.CoverPartitions(ctx, ids, g, partitions)
 }
 
 // Uncovered returns those of some partitions for which Postgres does not have that.
 func (j *Journal) Uncovered(
 	ctx context.Context, store Store, g pipeline.Generation, partitions []pipeline.Partition,
 ) ([]pipeline.Partition, error) {
-	return store.UncoveredPartitions(ctx, j.ids(), g, partitions)
+	ids, err := j.ids()
+	if err != nil {
+		return nil, err
+	}
+	return store.UncoveredPartitions(ctx, ids, g, partitions)
 }
 
 // ids names the journals in this process' hands: its own, on disk or in memory only, and those that it took over.
-func (j *Journal) ids() []string {
-	j.mu.Lock()
+func (j *Journal) ids() ([]string, error) {
+	if err := j.lock(); err != nil {
+		return nil, err
+	}
 	defer j.mu.Unlock()
 	ids := []string{j.id}
 	for _, h := range j.homes {
@@ -67,7 +81,7 @@ func (j *Journal) ids() []string {
 			ids = append(ids, h.id)
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // Run keeps Postgres informed that the journal is there, and deletes what it has stored, until the context ends. No
@@ -94,7 +108,9 @@ func (j *Journal) Run(ctx context.Context, store Store, able func() bool) {
 // takeOver takes over the journals of processes that died beside this one, and makes the own directory where it could
 // not be made yet.
 func (j *Journal) takeOver() error {
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	defer j.mu.Unlock()
 	if j.opts.Dir == "" || j.closed {
 		return nil
@@ -105,13 +121,16 @@ func (j *Journal) takeOver() error {
 // Leave ends the journal, when no accept comes any more. If its files hold nothing that Postgres does not have, it is
 // forgotten there, so that nobody waits for it: what is in memory ends with the process.
 func (j *Journal) Leave(ctx context.Context, store Store) error {
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	if j.file != nil {
 		j.endSegment(nil)
 	}
 	j.mu.Unlock()
 	trimErr := j.Trim(ctx, store)
-	ids, empty := j.ids(), trimErr == nil && !j.onDisk()
+	ids, err := j.ids()
+	empty := err == nil && trimErr == nil && !j.onDisk()
 	if err := j.Close(); err != nil {
 		return err
 	}

@@ -30,7 +30,9 @@ type OrderStore interface {
 func (j *Journal) Trim(ctx context.Context, store Store) error {
 	j.trimming.Lock()
 	defer j.trimming.Unlock()
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	if j.file != nil && time.Since(j.began) >= trimAge && j.current.size > int64(len(segmentHead)) {
 		j.endSegment(nil)
 	}
@@ -52,7 +54,9 @@ func (j *Journal) Trim(ctx context.Context, store Store) error {
 		settled, corrupt, err := j.isSettled(ctx, store, c.segment)
 		errs = append(errs, err)
 		if settled {
-			j.mu.Lock()
+			if err := j.lock(); err != nil {
+				return errors.Join(append(errs, err)...)
+			}
 			c.segment.corrupt = corrupt
 			c.home.drop(func(s *segment) bool { return s == c.segment })
 			j.mu.Unlock()
@@ -61,7 +65,11 @@ func (j *Journal) Trim(ctx context.Context, store Store) error {
 	}
 	errs = append(errs, j.trimMemory(ctx, store))
 	var bytes int64
-	for _, s := range j.snapshot() {
+	segments, err := j.snapshot()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, s := range segments {
 		bytes += s.size
 	}
 	j.opts.Metrics.bytes.Set(float64(bytes))
@@ -72,7 +80,9 @@ func (j *Journal) Trim(ctx context.Context, store Store) error {
 func (j *Journal) forgetAdopted(ctx context.Context, store Store) error {
 	j.presence.Lock()
 	defer j.presence.Unlock()
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	var empty []*home
 	var ids []string
 	for _, h := range j.homes {
@@ -87,7 +97,9 @@ func (j *Journal) forgetAdopted(ctx context.Context, store Store) error {
 	if err := store.ForgetJournals(ctx, ids); err != nil {
 		return err
 	}
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	defer j.mu.Unlock()
 	var errs []error
 	for _, h := range empty {

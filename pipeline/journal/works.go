@@ -5,7 +5,9 @@ import "sluice/pipeline"
 // Works returns nil while what is appended goes to the disk, or while no directory was asked for. It tells of the last
 // write, and tries none. Errors: KindUnavailable.
 func (j *Journal) Works() error {
-	j.mu.Lock()
+	if err := j.lock(); err != nil {
+		return err
+	}
 	defer j.mu.Unlock()
 	if j.down {
 		return pipeline.Errorf(pipeline.KindUnavailable,

@@ -35,7 +35,9 @@ func TestAReplacedPrimarySellsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.Ensure() // the first replica is the beginning of another history
-	kept := journal.Open(journal.Options{Dir: t.TempDir(), Installation: installation, Log: old.Logger})
+	kept := journal.Open(journal.Options{
+		Dir: t.TempDir(), Installation: installation, Log: old.Logger, AppendTimeout: time.Minute,
+	})
 	t.Cleanup(func() { _ = kept.Close() })
 	old.Admission = old.NewAdmission(old.Redis, admission.Options{Journal: kept, RequestTimeout: 2 * time.Second})
 	config := old.VerifierConfig()

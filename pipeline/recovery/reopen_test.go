@@ -23,7 +23,7 @@ const installation = "0190b5f0-0000-7000-8000-000000000000"
 // openJournal opens a journal that gives signs of life until the test ends.
 func openJournal(r *pipelinetest.Rig, dir string) *journal.Journal {
 	r.Helper()
-	j := journal.Open(journal.Options{Dir: dir, Installation: installation, Log: r.Logger})
+	j := journal.Open(journal.Options{Dir: dir, Installation: installation, Log: r.Logger, AppendTimeout: time.Minute})
 	r.Cleanup(func() { _ = j.Close() })
 	if err := j.Announce(r.Ctx(), r.Store); err != nil {
 		r.Fatal(err)
@@ -129,7 +129,7 @@ func TestAKilledAPIsAcceptsComeBack(t *testing.T) {
 	r := pipelinetest.New(t,
 		pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 3000, MaxQuantity: 1}})
 	dir := t.TempDir()
-	killed := journal.Open(journal.Options{Dir: dir, Installation: installation})
+	killed := journal.Open(journal.Options{Dir: dir, Installation: installation, AppendTimeout: time.Minute})
 	if err := killed.Announce(r.Ctx(), r.Store); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestASilentJournalIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivateRedis(t)
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL()})
-	gone := journal.Open(journal.Options{Dir: t.TempDir(), Installation: installation})
+	gone := journal.Open(journal.Options{Dir: t.TempDir(), Installation: installation, AppendTimeout: time.Minute})
 	if err := gone.Announce(r.Ctx(), r.Store); err != nil {
 		t.Fatal(err)
 	}
