@@ -87,6 +87,10 @@ chaos-defects: setup ## break the product on purpose, one way at a time: the sho
 refusals: setup ## have Redis refuse each command, key and user in turn, under load; prints a table (4 minutes)
 	SLUICE_REFUSALS=all go test -count=1 -timeout=$(TEST_TIMEOUT) -v $(TEST_ARGS) ./chaos/refusals
 
+.PHONY: clocks
+clocks: setup ## set each process' and each store's clock an hour wrong for ten seconds; prints a table (4 minutes)
+	SLUICE_CLOCKS=10s go test -count=1 -timeout=$(TEST_TIMEOUT) -v $(TEST_ARGS) ./chaos/clocks
+
 .PHONY: lint
 lint: ## golangci-lint over both modules
 	$(LINT) run ./...

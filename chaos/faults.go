@@ -58,6 +58,10 @@ func (r *run) newFault(s step) fault {
 		return again(stormEvery, r.system.endBackends)
 	case poison:
 		return fault{do: func(ctx context.Context) (int, error) { return r.addPoison(ctx, s) }, undo: nothing}
+	case redisClock:
+		return wrongClock(s, func() clocked { return r.system.currentRedis() })
+	case postgresClock:
+		return wrongClock(s, func() clocked { return r.system.servers.Postgres })
 	case flushAll:
 		return r.whileInFlight(s, fault{do: r.system.flushAll, undo: nothing})
 	case oldFile:

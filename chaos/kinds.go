@@ -30,6 +30,8 @@ const (
 	killClients   kind = "CLIENT KILL storm"
 	endBackends   kind = "backends ended"
 	poison        kind = "poison entries"
+	redisClock    kind = "Redis' clock wrong"
+	postgresClock kind = "Postgres' clock wrong"
 
 	flushAll   kind = "FLUSHALL"
 	oldFile    kind = "older AOF restored"
@@ -52,11 +54,13 @@ const (
 	workerDies    class = "worker dies"
 	workerStill   class = "worker stands still"
 	network       class = "network"
+	clocks        class = "clock wrong"
 	nuisance      class = "nuisance" // what operators and other clients do
 )
 
 var classes = []class{
-	redisAway, redisLoses, postgresAway, postgresLoses, apiDies, apiStill, workerDies, workerStill, network, nuisance,
+	redisAway, redisLoses, postgresAway, postgresLoses, apiDies, apiStill, workerDies, workerStill, network, clocks,
+	nuisance,
 }
 
 // trait is what the plan has to know of a kind.
@@ -85,6 +89,8 @@ const (
 	redisServer
 	postgresServer
 	bothServers
+	redisWatch    // a server's clock goes wrong whatever else happens to the server
+	postgresWatch //
 )
 
 // The times of a worker are shortened for the run, so that a pause beyond them is short too.
@@ -97,7 +103,7 @@ const (
 var kinds = []kind{
 	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
 	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
-	poison, flushAll, oldFile, failover, splitBrain, restored,
+	poison, redisClock, postgresClock, flushAll, oldFile, failover, splitBrain, restored,
 }
 
 const ms = time.Millisecond
@@ -124,6 +130,8 @@ var traits = map[kind]trait{
 	killClients:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: redisServer},
 	endBackends:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: postgresServer},
 	poison:        {class: nuisance, min: 0, max: 0, where: bothServers, brief: true},
+	redisClock:    {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: redisWatch},
+	postgresClock: {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: postgresWatch},
 
 	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true},
 	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},

@@ -136,6 +136,36 @@ func pauseServer(server interface {
 	}
 }
 
+// wrongBy is how far a clock is set wrong, ahead or back: more than any lease, deadline or idle time in the code.
+const wrongBy = time.Hour
+
+// clocked is a server whose clock can be moved.
+type clocked interface {
+	SetClock(offset time.Duration) error
+}
+
+// wrongClock sets a server's clock ahead or back, and then right. A server that was replaced meanwhile is right anyway.
+func wrongClock(s step, current func() clocked) fault {
+	offset := wrongBy
+	if s.Random%2 == 0 {
+		offset = -wrongBy
+	}
+	var server clocked
+	return fault{
+		do: func(context.Context) (int, error) {
+			server = current()
+			return hit(server.SetClock(offset))
+		},
+		undo: func(context.Context) (int, error) {
+			err := server.SetClock(0)
+			if server != current() {
+				return 0, nil
+			}
+			return 0, err
+		},
+	}
+}
+
 // freezeAll makes every process' connections to a server half-open.
 func (r *run) freezeAll(server string) fault {
 	each := func(do func(*link)) (n int) {

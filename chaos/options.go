@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/internal/localservers"
 )
 
 // The bounds of a run, and why.
@@ -81,6 +83,8 @@ func (o Options) takes(k kind) bool {
 	case o.Pair != "":
 		first, second := o.pair()
 		return k == first || k == second
+	case traits[k].class == clocks && !localservers.CanMoveClocks():
+		return false
 	case (traits[k].loses || traits[k].mislays) && o.Lossless:
 		return false
 	}

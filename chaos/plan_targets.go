@@ -56,7 +56,7 @@ func inTime(first step, k kind, after time.Duration) bool {
 		return after > first.For*3/5
 	case workerDies:
 		return after > first.For*2/5
-	case postgresAway, apiStill, workerStill, network, nuisance:
+	case postgresAway, apiStill, workerStill, network, clocks, nuisance:
 	}
 	return true
 }
@@ -119,6 +119,10 @@ func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 		if k == endBackends && one(slices.Concat(processNames("api", apiCount), processNames("worker", workerCount))) == "" {
 			return s, false // nobody is connected
 		}
+	case redisWatch:
+		s.Target = one([]string{"redis clock"})
+	case postgresWatch:
+		s.Target = one([]string{"postgres clock"})
 	case bothServers:
 		s.Target = one([]string{"servers"})
 	case aConnection:

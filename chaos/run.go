@@ -21,7 +21,7 @@ const (
 	bigTotal        = 1_000_000 // for every minute
 	dropTotal       = 800       // of each of the sales that do, in a run of a minute or more
 	partitions      = 16
-	saleLasts       = 6 * time.Hour
+	saleLasts       = 24 * time.Hour // before and after: a clock that is an hour wrong does not open or close it
 	requestDeadline = 3 * time.Second
 	attempts        = 9 // of one buyer until there is an answer that says yes or no
 )
@@ -125,7 +125,7 @@ func (r *run) makeSales(ctx context.Context) error {
 	create := func(id string, total int64, most int) error {
 		sale := &pipeline.Sale{
 			ID: id, Title: id, Total: total, MaxQuantity: most,
-			OpensAt: time.Now().Add(-time.Minute), ClosesAt: time.Now().Add(saleLasts),
+			OpensAt: time.Now().Add(-saleLasts), ClosesAt: time.Now().Add(saleLasts),
 		}
 		r.sales = append(r.sales, sale)
 		return publisher.Create(ctx, sale)

@@ -56,7 +56,11 @@ func openSystem(ctx context.Context) (*system, error) {
 // open makes our own connections as well. The one to Redis goes through a proxy, which a failover leads elsewhere.
 func (s *system) open(ctx context.Context) error {
 	var err error
-	if s.servers, err = localservers.Start(ctx); err != nil {
+	start := localservers.Start
+	if localservers.CanMoveClocks() {
+		start = localservers.StartWithClocks
+	}
+	if s.servers, err = start(ctx); err != nil {
 		return err
 	}
 	s.redis = s.servers.Redis

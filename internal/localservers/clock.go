@@ -22,6 +22,12 @@ const compileLimit = 30 * time.Second
 // errNoClock is returned by SetClock of a server that has the machine's clock.
 var errNoClock = errors.New("the server was not started with a clock of its own")
 
+// CanMoveClocks reports whether this machine has what clocks that can be moved are made with.
+func CanMoveClocks() bool {
+	_, err := exec.LookPath("cc")
+	return err == nil && runtime.GOOS == "linux"
+}
+
 // giveClock gives a server that is prepared and not started a clock that SetClock can move. A library of ours (see
 // shim/clock.c) does that, and a C compiler makes it: ErrNoBinary is in the chain of the error where there is none.
 // libfaketime can't be used: it allocates while it asks for the time, and Redis' allocator asks for the time while it
