@@ -44,6 +44,7 @@ type disaster struct {
 	sale    *pipeline.Sale
 	dirs    []string // of the apis' journals
 	running []*programs.Process
+	onLine  func(programs.Line) // gets what the processes write
 }
 
 // TestEverythingDiesWhilePostgresIsAway: Postgres is dead while a whole sale is sold; then every api and worker gets
@@ -109,6 +110,7 @@ func newDisaster(t *testing.T, units int) *disaster {
 	d := &disaster{
 		T: t, servers: servers, rdb: testkit.Client(t, servers.Redis.URL()),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: disasterBuyers}},
+		onLine: func(programs.Line) {},
 		dirs:   []string{filepath.Join(dir, "1"), filepath.Join(dir, "2")},
 	}
 	store, err := db.Open(t.Context(), servers.Postgres.URL(), db.Options{})
@@ -140,7 +142,7 @@ func (d *disaster) launch() {
 	for name, journal := range map[string]string{"api-1": d.dirs[0], "api-2": d.dirs[1], "worker": ""} {
 		program, _, _ := strings.Cut(name, "-")
 		p, err := programs.Launch(d.servers, programs.Program{
-			Name: name, Args: []string{program}, OnLine: func(programs.Line) {}, Environ: append(programs.Environ(),
+			Name: name, Args: []string{program}, OnLine: d.onLine, Environ: append(programs.Environ(),
 				"REDIS_URL="+d.servers.Redis.URL(), "DATABASE_URL="+d.servers.Postgres.URL(), "DURABILITY=fsync",
 				"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 				"STREAM_MAX_LAG=1000000", "ACCEPT_JOURNAL="+journal),

@@ -1,0 +1,72 @@
+package chaos
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/programs"
+	"sluice/internal/testkit"
+)
+
+// frozenLimit is generous: a busy machine is no fault. On an idle one the others sell again within ten seconds; one that
+// waits for whoever was elected waits for as long as that stands still.
+const frozenLimit = time.Minute
+
+// TestAFrozenVerifier: Redis loses everything, and the process that was elected to repair it stands still in the middle
+// of it. Another one takes over, and no order is lost, by the frozen one neither.
+func TestAFrozenVerifier(t *testing.T) {
+	t.Parallel()
+	const sold, spare = 300, 100
+	d := newDisaster(t, sold+spare)
+	rebuilt := make(chan string, 1)
+	d.onLine = func(line programs.Line) {
+		if strings.Contains(line.Message, "a sale was rebuilt in Redis") {
+			select {
+			case rebuilt <- line.Process:
+			default: // it is frozen
+			}
+		}
+	}
+	d.launch()
+	told := d.sell(sold)
+	if err := d.rdb.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lost := time.Now()
+	var frozen *programs.Process
+	select {
+	case name := <-rebuilt:
+		for _, p := range d.running {
+			if p.Name == name {
+				frozen = p
+			}
+		}
+	case <-time.After(frozenLimit):
+		t.Fatal("nobody has repaired Redis")
+	}
+	if err := frozen.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	testkit.Eventually(t, frozenLimit, "another api accepts orders", func() bool {
+		for _, p := range d.running {
+			if p == frozen || p.URL() == "" {
+				continue
+			}
+			n++
+			if status, id := d.order(p.URL(), fmt.Sprint("late-", n)); status == http.StatusAccepted {
+				told[id] = true
+				return true
+			}
+		}
+		return false
+	})
+	t.Logf("%s was frozen; orders were accepted again %s after the loss", frozen.Name, time.Since(lost))
+	if err := frozen.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	d.settled(told)
+}
