@@ -74,7 +74,6 @@ type trait struct {
 	brief    bool // over at once, so that nothing can begin while it is on
 	mislays  bool // takes data from Postgres
 	rare     bool // once in a long run: its repair takes long
-	optional bool // only where the options ask for it
 }
 
 // targets are where a kind can strike.
@@ -137,7 +136,7 @@ var traits = map[kind]trait{
 	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
 	failover: {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
 	splitBrain: {
-		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, optional: true, kills: true,
+		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, kills: true,
 	},
 
 	restored: {

@@ -21,14 +21,13 @@ const (
 
 // Options say what to run. Zero values get the defaults.
 type Options struct {
-	Duration   time.Duration // how long faults are injected; 60 s
-	Seed       uint64        // of everything random; a new one when 0
-	Clients    int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
-	Rate       int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
-	Calm       bool          // no faults at all: what the sale does by itself
-	Lossless   bool          // leave out the faults that take data from a store
-	SplitBrain bool          // an API keeps an old primary for a while
-	Pair       string        // two kinds with a slash between them: only this pair, again and again; empty: all
+	Duration time.Duration // how long faults are injected; 60 s
+	Seed     uint64        // of everything random; a new one when 0
+	Clients  int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
+	Rate     int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
+	Calm     bool          // no faults at all: what the sale does by itself
+	Lossless bool          // leave out the faults that take data from a store
+	Pair     string        // two kinds with a slash between them: only this pair, again and again; empty: all
 }
 
 // WithDefaults fills in what is not set.
@@ -88,5 +87,5 @@ func (o Options) takes(k kind) bool {
 	case (traits[k].loses || traits[k].mislays) && o.Lossless:
 		return false
 	}
-	return !traits[k].optional || o.SplitBrain
+	return true
 }

@@ -16,8 +16,7 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{
 			Seed: rapid.Uint64Min(1).Draw(t, "seed"), Lossless: rapid.Bool().Draw(t, "lossless"),
-			SplitBrain: rapid.Bool().Draw(t, "split brain"),
-			Duration:   time.Duration(rapid.IntRange(60, 1200).Draw(t, "seconds")) * time.Second,
+			Duration: time.Duration(rapid.IntRange(60, 1200).Draw(t, "seconds")) * time.Second,
 		}.WithDefaults()
 		plan := newPlan(o)
 		if again := newPlan(o); !reflect.DeepEqual(plan, again) {

@@ -34,7 +34,6 @@ func run(args []string, out, complaints io.Writer) int {
 	flags.IntVar(&o.Clients, "clients", 0, "requests under way at once; 0 is the default")
 	flags.IntVar(&o.Rate, "rate", 0, "requests per second at most; 0 is the default")
 	flags.BoolVar(&o.Lossless, "lossless", false, "leave out the faults that take data from a store")
-	flags.BoolVar(&o.SplitBrain, "split-brain", false, "an API keeps an old primary for a while, among the other faults")
 	flags.StringVar(&o.Pair, "pair", "", "only this pair of kinds, with a slash between them: \"FLUSHALL/kill -9 of an API\"")
 	flags.BoolVar(&o.Calm, "calm", false, "no faults at all")
 	asJSON := flags.Bool("json", false, "the report as JSON, on stdout; the story goes to stderr")
