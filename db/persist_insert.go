@@ -9,7 +9,9 @@ import (
 	"sluice/pipeline"
 )
 
-// insertQuery is the whole transaction in one statement. The parts run in the order in which they read each other:
+// insertNewQuery and insertQuery are the whole transaction in one statement. insertNewQuery takes orders that have no
+// row: one that has fails it as a whole. insertQuery passes over those, for which it looks into every unique index twice,
+// which costs half as much again for each order. The parts run in the order in which they read each other:
 //
 //   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
 //     before this is over (00007_generation.sql).
@@ -23,7 +25,13 @@ import (
 // time to do so. Now is the middle one of three clocks: this server's, the process', and Redis' at the accept, which is
 // the earliest as long as all of them are right. So one clock that is wrong takes no time from a buyer and blocks no
 // unit for as long as it is wrong by.
-const insertQuery = `
+const (
+	insertNewQuery = insertHead + insertTail
+	insertQuery    = insertHead + `
+	on conflict do nothing` + insertTail
+)
+
+const insertHead = `
 with fence as (
 	select from join_generation() as number where number = $9
 ), input as (
@@ -40,8 +48,9 @@ with fence as (
 	from fence
 	cross join input i
 	join sales s on s.id = i.sale_id and i.quantity <= s.max_quantity
-	order by i.sale_id, i.id
-	on conflict do nothing
+	order by i.sale_id, i.id`
+
+const insertTail = `
 	returning sale_id, id, quantity, partition, sequence
 ), moved as (
 	select sale_id, quantity as units from inserted
@@ -59,15 +68,27 @@ select sale_id, id from inserted
 union all
 select '', '00000000-0000-0000-0000-000000000000'::uuid from fence`
 
-// insertOrders runs the statement and returns the keys of the new rows.
+// insertOrders writes the orders that have no row yet, and returns their keys. Almost always that is all of them: what
+// a worker fetches again, because another one died, is the exception.
 func (s *Store) insertOrders(
 	ctx context.Context, generation pipeline.Generation, accepts map[orderKey]accept,
+) (map[orderKey]struct{}, error) {
+	inserted, err := s.insert(ctx, insertNewQuery, generation, accepts)
+	if hasCode(err, codeUniqueViolation) {
+		return s.insert(ctx, insertQuery, generation, accepts)
+	}
+	return inserted, err
+}
+
+// insert runs one of the statements and returns the keys of the new rows.
+func (s *Store) insert(
+	ctx context.Context, query string, generation pipeline.Generation, accepts map[orderKey]accept,
 ) (map[orderKey]struct{}, error) {
 	columns := newAcceptColumns(len(accepts))
 	for _, a := range accepts {
 		columns.add(a)
 	}
-	rows, err := s.pool.Query(ctx, insertQuery, columns.sales, columns.orders, columns.numbers, columns.users,
+	rows, err := s.pool.Query(ctx, query, columns.sales, columns.orders, columns.numbers, columns.users,
 		columns.quantities, columns.partitions, columns.sequences, columns.times, generation, time.Now())
 	if err != nil {
 		return nil, err

@@ -5,9 +5,10 @@
 -- in the pending list with nothing to replay. A lock is freed only while it still has our token, and the comparison and
 -- the deletion must be one step, or the next holder's lock is freed.
 --
--- An entry is deleted only if this very call acknowledged it. After a group was lost and made anew, an entry that a
--- slow worker settles is undelivered again; deleting it would hide it from the group's own count (its lag becomes
--- unknown), while leaving it costs one more idempotent delivery. Run twice, the second run finds nothing to do.
+-- An entry that this very call did not acknowledge is deleted only if the group is past it. After a group was lost and
+-- made anew, an entry that a slow worker settles is undelivered again; deleting it would hide it from the group's own
+-- count (its lag becomes unknown), while leaving it costs one more idempotent delivery. One that the group is past and
+-- that is not pending was settled before: by the first run of this call, or by another worker.
 --
 -- KEYS[1] orders    stream of order events
 -- KEYS[+1] lock     one for each lock held, 0 to 1000 of them
@@ -20,12 +21,34 @@
 -- Returns the number of entries acknowledged now.
 -- Raises BADCALL if there is no entry, or its id is not one; nothing changes.
 --
--- Cost: O(entries + locks): one XACK for each entry, one XDEL, one MGET, one DEL. It needs no memory, so it works on a
+-- Cost: O(entries + locks): one XACK, one XDEL, one MGET, one DEL; one XINFO where others settled some. It needs no memory, so it works on a
 -- server that is full.
 
 local orders = KEYS[1]
 local group, token = ARGV[1], ARGV[2]
 local call = redis.call -- one lookup instead of one for each entry
+
+-- parts are the two numbers of an entry id.
+local function parts(entry_id)
+  local ms, n = string.match(entry_id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(n)
+end
+
+-- delivered is the id of the last entry that the group was given; "0-0" where there is no such group.
+local function delivered()
+  local groups = redis.pcall('XINFO', 'GROUPS', orders)
+  for _, fields in ipairs(groups) do
+    local found, last = false, '0-0'
+    for i = 1, #fields, 2 do
+      found = found or fields[i] == 'name' and fields[i + 1] == group
+      last = fields[i] == 'last-delivered-id' and fields[i + 1] or last
+    end
+    if found then
+      return parts(last)
+    end
+  end
+  return 0, 0
+end
 
 if #ARGV < 3 then
   return redis.error_reply('BADCALL settle: no entries')
@@ -37,15 +60,21 @@ for i = 3, #ARGV do -- before the first write: a bad id in the middle would end 
   end
 end
 
-local done = {}
-for i = 3, #ARGV do
-  local entry_id = ARGV[i]
-  if call('XACK', orders, group, entry_id) == 1 then
-    done[#done + 1] = entry_id
+local entries = { unpack(ARGV, 3) }
+local acked = call('XACK', orders, group, unpack(entries))
+if acked < #entries then
+  local past = {}
+  local last_ms, last_n = delivered()
+  for _, entry_id in ipairs(entries) do
+    local ms, n = parts(entry_id)
+    if ms < last_ms or ms == last_ms and n <= last_n then
+      past[#past + 1] = entry_id
+    end
   end
+  entries = past
 end
-if #done > 0 then
-  call('XDEL', orders, unpack(done))
+if #entries > 0 then
+  call('XDEL', orders, unpack(entries))
 end
 
 if #KEYS > 1 then
@@ -60,4 +89,4 @@ if #KEYS > 1 then
     call('DEL', unpack(ours))
   end
 end
-return #done
+return acked
