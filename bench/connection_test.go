@@ -72,11 +72,11 @@ func TestBuyersAreAllDifferent(t *testing.T) {
 }
 
 func TestTallyAccepted(t *testing.T) {
-	if n, err := (&loadResult{Statuses: map[int]int64{202: 5}}).accepted(); n != 5 || err != nil {
+	if n, err := (&loadResult{Statuses: map[int]int64{202: 5}}).answered(202); n != 5 || err != nil {
 		t.Errorf("got %d, %v, want 5", n, err)
 	}
 	for _, statuses := range []map[int]int64{nil, {409: 1}, {202: 5, 503: 1}} {
-		if _, err := (&loadResult{Statuses: statuses}).accepted(); err == nil {
+		if _, err := (&loadResult{Statuses: statuses}).answered(202); err == nil {
 			t.Errorf("%v: no error", statuses)
 		}
 	}

@@ -41,7 +41,7 @@ func testFlood(t *testing.T, rate float64) {
 	tally := send(t, &load{
 		Addr: addr, Path: ordersPath, Connections: 4, Length: time.Second, Rate: rate, Seed: 1,
 	})
-	accepted, err := tally.accepted()
+	accepted, err := tally.answered(202)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,13 +28,13 @@ type loadResult struct {
 	Error    string        `json:"error"`
 }
 
-// accepted returns how many requests were answered with 202, and an error if any was answered otherwise.
-func (t *loadResult) accepted() (int64, error) {
+// answered returns how many requests were answered with a status, and an error if any was answered otherwise.
+func (t *loadResult) answered(status int) (int64, error) {
 	if t.Error != "" {
 		return 0, errors.New(t.Error)
 	}
-	if len(t.Statuses) != 1 || t.Statuses[202] == 0 {
-		return 0, fmt.Errorf("every new buyer must get 202 while there is stock; statuses: %v", t.Statuses)
+	if len(t.Statuses) != 1 || t.Statuses[status] == 0 {
+		return 0, fmt.Errorf("every buyer must get %d; statuses: %v", status, t.Statuses)
 	}
-	return t.Statuses[202], nil
+	return t.Statuses[status], nil
 }

@@ -85,6 +85,7 @@ type section struct {
 func sections() []section {
 	return []section{
 		{"orders", benchOrders},
+		{"sold-out", benchSoldOut},
 		{"handler", benchHandler},
 		{"admission", benchAdmission},
 		{"latency", benchLatency},

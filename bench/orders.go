@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -64,6 +65,7 @@ type servedHandler struct {
 	name    string
 	at      *listening
 	admit   bool // orders reach Redis
+	soldOut bool // before the first of them
 }
 
 // withHandlers opens both handlers, and closes them when fn returns.
@@ -83,7 +85,8 @@ func (s *testbed) withHandlers(ctx context.Context, fn func(full, quick servedHa
 		return err
 	}
 	defer func() { err = errors.Join(err, quick.close()) }()
-	return fn(servedHandler{s, "accepted", full, true}, servedHandler{s, "parse and answer", quick, false})
+	return fn(servedHandler{testbed: s, name: "accepted", at: full, admit: true},
+		servedHandler{testbed: s, name: "parse and answer", at: quick})
 }
 
 // candidate sends loads to the handler. The load says how many buyers come, and how fast; the rest is filled in.
@@ -96,24 +99,39 @@ func (t servedHandler) candidate(f load) candidate {
 			if err := t.testbed.clear(ctx); err != nil {
 				return err
 			}
+			if t.soldOut {
+				if err := t.testbed.sellOut(ctx); err != nil {
+					return err
+				}
+			}
 			return t.testbed.buyers.prepare(f)
 		},
-		run:   func(context.Context) (Work, error) { return t.testbed.runLoad() },
+		run:   func(context.Context) (Work, error) { return t.testbed.runLoad(t.status()) },
 		check: t.check,
 	}
 }
 
-// runLoad lets the gathered buyers go.
-func (s *testbed) runLoad() (Work, error) {
+// runLoad lets the gathered buyers go. All of them must get one status.
+func (s *testbed) runLoad(status int) (Work, error) {
 	tally, err := s.buyers.start()
 	if err != nil {
 		return Work{}, err
 	}
-	accepted, err := tally.accepted()
-	return Work{Count: accepted, Took: tally.Took, Latency: tally.Latency}, err
+	answered, err := tally.answered(status)
+	return Work{Count: answered, Took: tally.Took, Latency: tally.Latency}, err
+}
+
+func (t servedHandler) status() int {
+	if t.soldOut {
+		return http.StatusConflict
+	}
+	return http.StatusAccepted
 }
 
 func (t servedHandler) check(ctx context.Context, w *Work) error {
+	if t.soldOut {
+		return nil // every answer was 409, and nothing else could have changed
+	}
 	accepts := w.Count
 	if !t.admit {
 		accepts = 0

@@ -148,6 +148,10 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			_, err := lua.Admit(ctx, s, keys, saleID, plenty, reqs)
 			return err
 		},
+		"refusal.lua": func(n int) error {
+			_, err := lua.ReadRefusals(ctx, s, lua.RefusalKeys{Trusted: "a", Generation: "b", Sales: make([]string, n)})
+			return err
+		},
 		"settle.lua": func(n int) error {
 			var items []lua.SettleItem
 			for range n {

@@ -62,6 +62,7 @@ type Controller struct {
 	connections *connections
 	confirmer   *confirmer
 	opts        Options
+	refusals    *refusals
 	metrics     *Metrics
 	log         *slog.Logger
 
@@ -81,10 +82,12 @@ func New(rdb redis.UniversalClient, keys pipeline.Keys, opts Options, m *Metrics
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	return &Controller{
+	c := &Controller{
 		keys: keys, numbers: ordernumber.NewGenerator(rdb, keys), connections: newConnections(rdb, opts.Durability),
 		confirmer: newConfirmer(opts.Durability, m, log), opts: opts, metrics: m, log: log,
 	}
+	c.refusals = newRefusals(c)
+	return c
 }
 
 // Admit asks Redis for the order and waits for the outcome. One call has one outcome: a lost reply is retried with the
@@ -95,15 +98,20 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 	if err := req.Validate(); err != nil {
 		return Decision{}, err
 	}
+	began := time.Now()
+	g := c.gate(pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(req.UserID)})
+	if decision, refused := g.refuse(&req); refused {
+		c.metrics.remembered.Inc()
+		c.metrics.answered(sale.ID, decision.Result, nil, time.Since(began))
+		return decision, nil
+	}
 	request, err := NewRequest(req)
 	if err != nil {
 		return Decision{}, err
 	}
-	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
-	at := pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(req.UserID)}
-	decision, err := c.gate(at).submit(ctx, request)
+	decision, err := g.submit(ctx, request)
 	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err
 }

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,6 +22,12 @@ type gate struct {
 	at         pipeline.SalePartition
 	keys       lua.SaleKeys
 	marker     string
+
+	refusal atomic.Pointer[refusal] // what is remembered, so that most refusals need no Redis; nil: nothing
+	asked   atomic.Bool             // somebody asked for it since the last look
+
+	refusedSince time.Time // used by the drain alone, as the next one
+	refused      int       // refusals since then
 
 	mu       sync.Mutex // protects the two below
 	queue    []*pendingRequest

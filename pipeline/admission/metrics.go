@@ -16,6 +16,8 @@ type Metrics struct {
 	batchSize prometheus.Histogram
 	retries   prometheus.Counter
 	levels    *prometheus.CounterVec
+
+	remembered prometheus.Counter
 }
 
 // NewMetrics registers the metrics; a nil registerer leaves them unregistered.
@@ -35,6 +37,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		retries: factory.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_admission_retries_total", Help: "Admit calls that failed and were repeated or given up.",
+		}),
+		remembered: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_admission_remembered_total", Help: "Refusals that were answered from memory, without Redis.",
 		}),
 		levels: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_admissions_durability_total", Help: "Receipts by what was confirmed before they were given.",

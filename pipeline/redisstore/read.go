@@ -117,6 +117,14 @@ func EachSlot(
 	})
 }
 
+// EachBuyer calls do for every buyer who has a slot of a sale on one partition. One who gets or loses it during the
+// calls may be missing. Errors: KindUnavailable.
+func EachBuyer(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string),
+) error {
+	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, _ string) { do(userID) })
+}
+
 // EachWaiting calls do for every buyer on the waitlist of a sale on one partition. Errors: KindUnavailable.
 func EachWaiting(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string),
