@@ -48,7 +48,7 @@ type Decision struct {
 // deliver gives each request of a batch its outcome.
 func (g *gate) deliver(batch []*pendingRequest, made attempted) {
 	reply := made.reply
-	g.noteRefused(reply)
+	g.note(reply)
 	for i, pending := range batch {
 		outcome := reply.Outcomes[i]
 		switch outcome.Code { //nolint:exhaustive // the others are decisions

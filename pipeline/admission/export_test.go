@@ -27,3 +27,6 @@ func (c *Controller) Busy() bool {
 	})
 	return busy
 }
+
+// RefusalAge is how old what is remembered may be.
+const RefusalAge = refusalAge

@@ -25,6 +25,7 @@ type gate struct {
 
 	refusal atomic.Pointer[refusal] // what is remembered, so that most refusals need no Redis; nil: nothing
 	asked   atomic.Bool             // somebody asked for it since the last look
+	accepts atomic.Int64            // by this gate, of any attempt
 
 	refusedSince time.Time // used by the drain alone, as the next one
 	refused      int       // refusals since then

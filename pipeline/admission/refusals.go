@@ -42,6 +42,7 @@ type refusal struct {
 	limits          lua.SaleLimits
 	nowMS           int64     // by Redis, at some time between the next two
 	asked, answered time.Time // by the monotonic clock
+	accepts         int64     // of the gate, when it was asked
 	buyers          *knownBuyers
 }
 
@@ -87,7 +88,7 @@ func (r *refusal) result(quantity int, now time.Time) Result {
 // refuse answers from memory, if it can.
 func (g *gate) refuse(req *pipeline.OrderRequest) (Decision, bool) {
 	r := g.refusal.Load()
-	if r == nil {
+	if r == nil || r.accepts != g.accepts.Load() { // a buyer who was accepted here is told so here
 		return Decision{}, false
 	}
 	now := time.Now()
@@ -110,15 +111,17 @@ func (g *gate) refuse(req *pipeline.OrderRequest) (Decision, bool) {
 	}, true
 }
 
-// noteRefused counts the refusals of a reply, and has the gate watched when they are a flood. Only the gate's drain
-// calls it.
-func (g *gate) noteRefused(reply lua.AdmitReply) {
+// note learns from a reply: an accept ends what is remembered, and a flood of refusals has the gate watched. Only the
+// gate's drain calls it, before anybody gets an answer.
+func (g *gate) note(reply lua.AdmitReply) {
 	now := time.Now()
 	if now.Sub(g.refusedSince) > floodTime {
 		g.refusedSince, g.refused = now, 0
 	}
 	for _, o := range reply.Outcomes {
-		switch o.Code { //nolint:exhaustive // the others are no refusals of all buyers
+		switch o.Code { //nolint:exhaustive // the others say nothing of all buyers
+		case lua.AdmitAccepted:
+			g.accepts.Add(1)
 		case lua.AdmitSoldOut, lua.AdmitNotOpen, lua.AdmitClosed, lua.AdmitPaused:
 			g.refused++
 		}
@@ -245,6 +248,10 @@ func (w *refusals) lookAt(p pipeline.Partition, gates []*gate) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refusalAge)
 	defer cancel()
+	accepts := make([]int64, len(gates))
+	for i, g := range gates {
+		accepts[i] = g.accepts.Load()
+	}
 	asked := time.Now()
 	generation, err := c.opts.Fence.Current(p)
 	var reply lua.Refusals
@@ -265,7 +272,7 @@ func (w *refusals) lookAt(p pipeline.Partition, gates []*gate) {
 			continue
 		}
 		w.renew(g, state, &refusal{
-			limits: reply.Sales[i], nowMS: reply.NowMS, asked: asked, answered: answered,
+			limits: reply.Sales[i], nowMS: reply.NowMS, asked: asked, answered: answered, accepts: accepts[i],
 		}, reply.Generation)
 	}
 }
@@ -273,6 +280,10 @@ func (w *refusals) lookAt(p pipeline.Partition, gates []*gate) {
 // renew makes a gate remember what was read, if it knows all buyers of then; else it has them read.
 func (w *refusals) renew(g *gate, state *watched, r *refusal, generation int64) {
 	w.takeFound(state)
+	if r.result(1, time.Now()) == "" { // somebody may be accepted
+		g.refusal.Store(nil)
+		return
+	}
 	b := state.buyers
 	if b != nil && b.accepted == r.limits.AcceptedCounter && b.generation == generation {
 		r.buyers = b
@@ -280,7 +291,7 @@ func (w *refusals) renew(g *gate, state *watched, r *refusal, generation int64) 
 		return
 	}
 	g.refusal.Store(nil)
-	if r.result(1, time.Now()) == "" || state.scans.Load() || time.Now().Before(state.next) {
+	if state.scans.Load() || time.Now().Before(state.next) {
 		return
 	}
 	state.scans.Store(true)
