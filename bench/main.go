@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"sluice/internal/process"
 )
 
 // The exit codes of every program of Sluice.
@@ -48,6 +50,7 @@ func start(args []string) int {
 
 // bench runs the chosen sections and prints the report.
 func bench(ctx context.Context, opts Options) (err error) {
+	process.SpareCollections() // as an api does
 	began := time.Now()
 	testbed, err := openTestbed(ctx, opts)
 	if err != nil {
@@ -86,6 +89,7 @@ func sections() []section {
 	return []section{
 		{"orders", benchOrders},
 		{"sold-out", benchSoldOut},
+		{"end-to-end", benchEndToEnd},
 		{"handler", benchHandler},
 		{"admission", benchAdmission},
 		{"latency", benchLatency},

@@ -27,6 +27,7 @@ const defaultAdminAddr = "127.0.0.1:8081"
 
 // RunAPI runs the HTTP side until the context ends, and returns when every request under way is answered.
 func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+	SpareCollections()
 	stores, err := Connect(ctx, cfg, log)
 	if err != nil {
 		return err
