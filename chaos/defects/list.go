@@ -144,6 +144,11 @@ var defects = []defect{
 		"		if err := j.submit(ctx, at, accepts, counts); err != nil && failed[at.Partition] == nil {\n",
 		"		if err := error(nil); err != nil {\n",
 	}}},
+	{name: "no-witness", edits: []edit{{
+		"pipeline/audit/auditor.go",
+		"	seen.Report.checkReceipts(witnesses)\n",
+		"",
+	}}, caughtBy: &test{"./pipeline/audit", "TestAVanishedReceiptIsFound"}},
 	{name: "no-issuer-of-numbers", edits: []edit{{
 		"lua/lease.lua",
 		"if redis.call('GET', issuer) ~= server or redis.call('EXISTS', counter) == 0 then\n",
