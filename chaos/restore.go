@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"sluice/internal/buyers"
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
@@ -54,14 +56,14 @@ func (r *run) restorePostgres(s step) fault {
 
 // awaitPersisted waits for an order that Postgres did not have when it came back: one to lose.
 func (r *run) awaitPersisted(ctx context.Context) {
-	var began time.Time
+	began, err := uuid.NewV7() // as the APIs make them, whose clocks are right
+	if err != nil {
+		return
+	}
 	for ctx.Err() == nil {
-		err := r.system.pool.QueryRow(ctx, `select pg_postmaster_start_time()`).Scan(&began)
 		var persisted bool
-		if err == nil {
-			err = r.system.pool.QueryRow(ctx, `select exists (select from orders where persisted_at > $1)`,
-				began).Scan(&persisted)
-		}
+		err := r.system.pool.QueryRow(ctx, `select exists (select from orders where sale_id = $1 and id > $2)`,
+			bigSale, began).Scan(&persisted)
 		if err == nil && persisted {
 			return
 		}

@@ -14,20 +14,30 @@ import (
 const journalsKept = 24 * time.Hour
 
 // TouchJournals says that journals are in the hands of a living process. New ones are added, and those that were not
-// seen for a day are removed.
+// seen for a day are removed: nobody waits for them any more. What they reported remains for audits, unless all of it
+// is settled.
 func (s *Store) TouchJournals(ctx context.Context, ids []string, host string) error {
 	_, err := s.exec(ctx, "announce journals", `
 		with gone as (
 			delete from accept_journals where seen_at < now() - $3::interval and not id = any($1::text[]::uuid[])
+			returning id
+		), settled as (
+			delete from journal_reports r using gone
+			where r.journal_id = gone.id and r.unlisted = 0 and not exists (
+				select from overdue_accepts i (journal, of_sale, of_id)
+				where i.journal = gone.id and not `+isSettled+`
+			)
 		)
 		insert into accept_journals (id, host) select id::uuid, $2 from unnest($1::text[]) as i (id) order by 1
 		on conflict (id) do update set seen_at = now(), host = excluded.host`, ids, host, journalsKept)
 	return err
 }
 
-// ForgetJournals removes journals that hold nothing any more.
+// ForgetJournals removes journals that hold nothing any more, and what they have reported.
 func (s *Store) ForgetJournals(ctx context.Context, ids []string) error {
-	_, err := s.exec(ctx, "forget journals", `delete from accept_journals where id = any($1::text[]::uuid[])`, ids)
+	_, err := s.exec(ctx, "forget journals", `
+		with reports as (delete from journal_reports where journal_id = any($1::text[]::uuid[]))
+		delete from accept_journals where id = any($1::text[]::uuid[])`, ids)
 	return err
 }
 
@@ -80,17 +90,4 @@ func (s *Store) UncoveredJournals(
 			where c.journal_id = j.id and c.partition = any($2::smallint[]) and c.generation >= $1
 		) < cardinality($2::smallint[])
 		order by j.seen_at`, g, smallints(partitions))
-}
-
-// SettledOrders counts those of the orders that have a row, in any status, or a dead letter. It relies on orders_pkey
-// and dead_letters_order_idx: one look-up for each order. What can't be an order's name is settled: nothing can become
-// of it.
-func (s *Store) SettledOrders(ctx context.Context, orders []pipeline.OrderKey) (int, error) {
-	sales, ids, impossible := orderNames(orders)
-	settled, err := queryValue[int](ctx, s, "settled orders", `
-		select count(*) from unnest($1::text[], $2::text[]) as i (of_sale, of_id)
-		where exists (select from orders where sale_id = i.of_sale and id = i.of_id::uuid)
-			or exists (select from dead_letters where order_id = i.of_id and order_id <> '')`,
-		pgx.QueryExecModeCacheDescribe, sales, ids)
-	return settled + impossible, err
 }

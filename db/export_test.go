@@ -10,6 +10,7 @@ const (
 	UnappliedQuery         = unappliedQuery
 	UnresolvedLettersQuery = unresolvedLettersQuery
 	OrdersByIDQuery        = ordersByIDQuery
+	UnsettledQuery         = unsettledQuery
 
 	KnownPaymentQuery    = knownPaymentQuery
 	WaitingPaymentsQuery = waitingPaymentsQuery

@@ -94,6 +94,9 @@ func TestHotPathsUseIndexes(t *testing.T) {
 			case when number % 100 = 0 then 'waiting' else 'paid' end, 'webhook',
 			case when number % 100 > 0 then now() end
 		from orders where number <= 20000`)
+	f.exec(`
+		insert into waitlist (sale_id, order_id, user_id, number, quantity, partition, ticket, joined_at)
+		select 'sale-1', gen_random_uuid(), 'w' || i, i, 1, 1, i, now() from generate_series(1, 20000) i`)
 	f.exec(`analyze`)
 
 	const n = 500
@@ -119,6 +122,10 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		},
 		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
 		{"orders by id", db.OrdersByIDQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n, []string{"orders_pkey"}},
+		{
+			"unsettled", db.UnsettledQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n,
+			[]string{"orders_pkey", "dead_letters_order_idx", "waitlist_pkey"},
+		},
 		{"unresolved letters", db.UnresolvedLettersQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
 		{
 			"known payment", db.KnownPaymentQuery, "'msg_5', 'pay_7'", 2,

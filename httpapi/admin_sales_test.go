@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"sluice/internal/view"
+	"sluice/pipeline"
+	"sluice/pipeline/journal"
 )
 
 // saleChanges are the calls that change a sale, with a body that each takes.
@@ -127,6 +131,16 @@ func TestAdminSales(t *testing.T) {
 	if !audit.Clean || !audit.Exact || audit.Total != 15 || audit.InFlight != 4 || audit.Stock != 11 {
 		t.Errorf("got audit %+v, want 4 units in flight", audit)
 	}
+	journalID := uuid.NewString()
+	must(t, r.store.TouchJournals(t.Context(), []string{journalID}, "a"))
+	must(t, r.store.ReportOverdue(t.Context(), journal.Overdue{
+		JournalID: journalID, Orders: []pipeline.OrderKey{{SaleID: "drop-1", OrderID: uuid.NewString()}},
+	}))
+	audit = decode[view.Audit](t, r.expect(ask("GET", "sales/drop-1/audit", ""), 200, ""))
+	if audit.Clean || audit.LostReceipts != 1 {
+		t.Errorf("got audit %+v, want one receipt that is lost", audit)
+	}
+	must(t, r.store.ForgetJournals(t.Context(), []string{journalID}))
 	hash := r.keys.Sale(r.stored("drop-1").Partitions[0], "drop-1")
 	must(t, r.rdb.HIncrBy(t.Context(), hash, "stock", 3).Err())
 	repair := decode[view.Repair](t, r.expect(post("sales/drop-1/repair", ""), 200, ""))

@@ -116,7 +116,8 @@ func (p *testbed) reset(t *testing.T) {
 	if err := os.RemoveAll(p.journal); err != nil {
 		t.Fatal(err)
 	}
-	const forget = `truncate sales, orders, releases, watermarks, dead_letters, audit_log, accept_journals cascade`
+	const forget = `truncate sales, orders, releases, watermarks, dead_letters, audit_log, accept_journals,
+		journal_reports cascade`
 	if _, err := p.pool.Exec(t.Context(), forget); err != nil {
 		t.Fatal(err)
 	}

@@ -90,6 +90,40 @@ var defects = []defect{
 		"if known and fence > 0 and (tonumber(redis.call('GET', generation) or 0) or 0) < fence then\n",
 		"if false then\n",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAReplacedPrimarySellsNothing"}},
+	{name: "no-adopted-journals", edits: []edit{{
+		"pipeline/journal/journal.go",
+		"	if err := j.adopt(); err != nil {\n",
+		"	if err := error(nil); err != nil {\n",
+	}, {
+		"pipeline/journal/presence.go",
+		"	return j.adopt()\n",
+		"	return nil\n",
+	}}, caughtBy: &test{"./pipeline/recovery", "TestAKilledAPIsAcceptsComeBack"}},
+	{name: "opens-before-the-journals", edits: []edit{{
+		"pipeline/recovery/reopen.go",
+		"	if err := r.awaitJournals(ctx, generation, partitions); err != nil {\n",
+		"	if err := error(nil); err != nil {\n",
+	}}, caughtBy: &test{"./pipeline/recovery", "TestALateReplicaOpensAfterTheJournals"}},
+	{name: "elected-for-ever", edits: []edit{{
+		"db/leases.go",
+		"		where l.holder = excluded.holder or l.expires_at <= clock_timestamp()\n",
+		"		where l.holder = excluded.holder\n",
+	}}, caughtBy: &test{"./db", "TestALeaseOutlivesItsHolderByLittle"}},
+	{name: "expiry-by-one-clock", edits: []edit{{
+		"db/cancel_expire.go",
+		"pay_by < least(now(), $3)",
+		"pay_by < greatest(now(), $3)",
+	}}, caughtBy: &test{"./db", "TestAClockThatIsWrongExpiresNothing"}},
+	{name: "resubmits-who-left", edits: []edit{{
+		"pipeline/resubmit/resubmit.go",
+		"		case left[id]:\n",
+		"		case left[id] && false:\n",
+	}}, caughtBy: &test{"./pipeline/waitlist", "TestAHandOverToABuyerWhoLeft"}},
+	{name: "rebuild-forgets-the-slots", edits: []edit{{
+		"pipeline/recovery/rebuild.go",
+		"r.rebuild(ctx, l, append(events, orphans...))",
+		"r.rebuild(ctx, l, append(events, orphans[:0]...))",
+	}}, caughtBy: &test{"./pipeline/recovery", "TestARebuildBeforeTheRepair"}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
 		"pipeline/recovery/collect.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
@@ -110,6 +144,11 @@ var defects = []defect{
 		"		if err := j.submit(ctx, at, accepts, counts); err != nil && failed[at.Partition] == nil {\n",
 		"		if err := error(nil); err != nil {\n",
 	}}},
+	{name: "no-witness", edits: []edit{{
+		"pipeline/audit/auditor.go",
+		"	seen.Report.checkReceipts(witnesses)\n",
+		"",
+	}}, caughtBy: &test{"./pipeline/audit", "TestAVanishedReceiptIsFound"}},
 	{name: "no-issuer-of-numbers", edits: []edit{{
 		"lua/lease.lua",
 		"if redis.call('GET', issuer) ~= server or redis.call('EXISTS', counter) == 0 then\n",

@@ -151,13 +151,13 @@ func (r *journalReplay) submit(at pipeline.SalePartition, accepts []pipeline.Acc
 	for i := range accepts {
 		orders[i] = pipeline.OrderKey{SaleID: at.SaleID, OrderID: accepts[i].OrderID}
 	}
-	settled, err := r.stores.postgres.SettledOrders(r.app.ctx, orders)
+	missing, err := r.stores.postgres.UnsettledOrders(r.app.ctx, orders)
 	if err != nil {
 		return err
 	}
 	r.view.Accepts += len(accepts)
-	r.view.Missing += len(accepts) - settled
-	if !r.view.Applied || settled == len(accepts) {
+	r.view.Missing += len(missing)
+	if !r.view.Applied || len(missing) == 0 {
 		return nil
 	}
 	if _, err := r.fence.Refresh(r.app.ctx); err != nil { // a Redis that was replaced must not take them

@@ -8,27 +8,30 @@ import (
 
 // Audit is one sale's audit. Units, unless they say otherwise.
 type Audit struct {
-	SaleID      string   `json:"sale_id"`
-	Clean       bool     `json:"clean"`
-	Exact       bool     `json:"exact"` // false: the sale was moving all the time
-	Total       int64    `json:"total"`
-	Stock       int64    `json:"stock"`
-	Live        int64    `json:"live"`
-	InFlight    int64    `json:"in_flight"`
-	Unapplied   int64    `json:"unapplied"`
-	Drift       int64    `json:"drift"`
-	Orders      int64    `json:"orders"`   // rows
-	Accepted    int64    `json:"accepted"` // accepts
-	Buyers      int64    `json:"buyers"`   // slots
-	StrayBuyers int64    `json:"stray_buyers"`
-	LostBuyers  int64    `json:"lost_buyers"`
-	Waiting     int64    `json:"waiting"`      // entries of the waitlist
-	Rejected    int64    `json:"rejected"`     // orders rejected after their accept
-	DeadLetters int64    `json:"dead_letters"` // that wait for an operator
-	AcceptsLost int64    `json:"accepts_lost"` // that no rebuild found
-	Rebuilds    int64    `json:"rebuilds"`     // of the sale in Redis, repairs included
-	Findings    []string `json:"findings"`     // what is wrong
-	Notes       []string `json:"notes"`        // what was repaired or refused, and is not wrong now
+	SaleID      string `json:"sale_id"`
+	Clean       bool   `json:"clean"`
+	Exact       bool   `json:"exact"` // false: the sale was moving all the time
+	Total       int64  `json:"total"`
+	Stock       int64  `json:"stock"`
+	Live        int64  `json:"live"`
+	InFlight    int64  `json:"in_flight"`
+	Unapplied   int64  `json:"unapplied"`
+	Drift       int64  `json:"drift"`
+	Orders      int64  `json:"orders"`   // rows
+	Accepted    int64  `json:"accepted"` // accepts
+	Buyers      int64  `json:"buyers"`   // slots
+	StrayBuyers int64  `json:"stray_buyers"`
+	LostBuyers  int64  `json:"lost_buyers"`
+	// Receipts that buyers hold.
+	LostReceipts      int64    `json:"lost_receipts"`      // that neither store has
+	UncheckedReceipts int64    `json:"unchecked_receipts"` // of any sale, too many to be looked up
+	Waiting           int64    `json:"waiting"`            // entries of the waitlist
+	Rejected          int64    `json:"rejected"`           // orders rejected after their accept
+	DeadLetters       int64    `json:"dead_letters"`       // that wait for an operator
+	AcceptsLost       int64    `json:"accepts_lost"`       // that no rebuild found
+	Rebuilds          int64    `json:"rebuilds"`           // of the sale in Redis, repairs included
+	Findings          []string `json:"findings"`           // what is wrong
+	Notes             []string `json:"notes"`              // what was repaired or refused, and is not wrong now
 }
 
 // NewAudit views a report.
@@ -37,6 +40,7 @@ func NewAudit(r *audit.Report) Audit {
 		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact, Total: r.Total, Stock: r.Stock, Live: r.Live,
 		InFlight: r.InFlight, Unapplied: r.Unapplied, Drift: r.Drift, Orders: r.Orders, Accepted: r.Accepted,
 		Buyers: r.Buyers, StrayBuyers: r.StrayBuyers, LostBuyers: r.LostBuyers, Waiting: r.Waiting,
+		LostReceipts: r.LostReceipts, UncheckedReceipts: r.UncheckedReceipts,
 		Rejected: r.Rejected, DeadLetters: r.Letters, AcceptsLost: r.AcceptsLost, Rebuilds: r.Rebuilds,
 		Findings: []string{}, Notes: []string{},
 	}

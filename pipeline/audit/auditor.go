@@ -22,6 +22,7 @@ const (
 
 // LedgerSource is where an audit reads Postgres.
 type LedgerSource interface {
+	WitnessSource
 	// Ledger reads a sale's rows at one instant. It calls live for each live order and unapplied for each release that
 	// Postgres has not noted as applied in Redis, and says which of the orders in flight have a row.
 	Ledger(ctx context.Context, saleID string, inFlight []string,
@@ -34,6 +35,7 @@ type Auditor struct {
 	rdb    redis.UniversalClient
 	keys   pipeline.Keys
 	ledger LedgerSource
+	more   []Witness // that no api reports
 }
 
 // NewAuditor returns an Auditor over both stores.
@@ -91,10 +93,15 @@ func (a *Auditor) Inspect(ctx context.Context, sale *pipeline.Sale) (Inspection,
 
 // look reads in the order in which an order travels: slots, stream, Postgres. An event that a worker persists meanwhile
 // is then seen in both places, and counted once, by its order id; it is never missed. Stock and accepts are read
-// together, and first: everything else is counted up to that instant.
+// together, and before them: all three are counted up to that instant. What buyers were told is read before everything
+// else (see witnesses), and compared with everything else.
 func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale) (Inspection, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
+	witnesses, err := a.witnesses(ctx, sale)
+	if err != nil {
+		return Inspection{}, err
+	}
 	before, err := a.Counters(ctx, sale)
 	if err != nil {
 		return Inspection{}, err
@@ -120,8 +127,12 @@ func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale) (Inspection, er
 	if err != nil {
 		return Inspection{}, err
 	}
+	if err := a.lostBy(ctx, witnesses, books); err != nil {
+		return Inspection{}, err
+	}
 	seen := books.close(sale.ID, after, ledger)
 	seen.Report.checkWaitlists(waitlists, slots)
+	seen.Report.checkReceipts(witnesses)
 	return seen, nil
 }
 

@@ -3,7 +3,8 @@
 //
 // An Auditor (auditor.go) looks at everything that Redis and Postgres have of one sale, its buyers included: the
 // counters (counters.go), the waitlist (waitlist.go), then the slots and the stream, and Postgres last. books.go adds
-// it all up, checks.go says what is wrong, and report.go is the result. A Balancer (balance.go) checks the units of
+// it all up, checks.go says what is wrong, and report.go is the result. What both stores have lost is found by a third
+// witness, the accept journals of the apis (witnesses.go). A Balancer (balance.go) checks the units of
 // many sales every few seconds, from counters alone.
 //
 // Both run while buyers order: they rely on the order in which they read, on order ids to recognize what they see

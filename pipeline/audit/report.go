@@ -21,6 +21,9 @@ type Report struct {
 	LostBuyers  int64 // live orders without a slot: buyers who could order twice
 	Waiting     int64 // people in the waitlist
 	BothWays    int64 // buyers who wait and hold a slot
+	// Receipts that buyers hold, as accept journals know them: those that neither store has, and those of any sale that
+	// are too many to be listed, and may have been lost. While there are such, a clean report proves nothing about them.
+	LostReceipts, UncheckedReceipts int64
 	// What was repaired or rejected during the sale. It does not unbalance the books, but is reported, so that no repair
 	// is silent.
 	Rejected    int64 // orders that were rejected after their accept, with a dead letter each
@@ -47,6 +50,8 @@ func (r *Report) Notes() []string {
 	note(r.Rejected, "%d accepted orders were rejected, each with a dead letter")
 	note(r.Letters, "%d dead letters wait for an operator")
 	note(r.AcceptsLost, "%d accepts were found nowhere by a rebuild, when Redis had lost something")
+	note(r.UncheckedReceipts, "%d receipts are overdue in Postgres and too many to be looked up; audit again once the "+
+		"workers are done with the backlog")
 	note(r.Rebuilds, "rebuilt in Redis %d times; the audit log tells when, by whom and with what numbers")
 	return notes
 }

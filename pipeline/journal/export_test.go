@@ -4,6 +4,7 @@ package journal
 const (
 	SegmentBytes = segmentBytes
 	RetryEvery   = retryEvery
+	OverdueLimit = overdueLimit
 )
 
 // EndSegment makes the last segment old enough to be trimmed.

@@ -113,6 +113,7 @@ func (j *Journal) examine(h *home) {
 	accepts := 0
 	for _, s := range h.segments {
 		found, err := readSegment(s, anyPartition, func(pipeline.SalePartition, []pipeline.Accept) error { return nil })
+		s.accepts = found.Accepts
 		accepts += found.Accepts
 		j.opts.Metrics.corrupt.Add(float64(found.Corrupt))
 		if err != nil || found.Corrupt > 0 {

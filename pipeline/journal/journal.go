@@ -25,6 +25,7 @@ type Options struct {
 	Log          *slog.Logger
 
 	AppendTimeout time.Duration // how long Append waits for the disk; default: 500 ms
+	OverdueAfter  time.Duration // when an accept that Postgres does not have is reported to it; default: 30 s
 }
 
 // Journal keeps the accepts of this process, and those of processes before it that died. All methods may be called from
@@ -46,9 +47,10 @@ type Journal struct {
 
 	memory memory
 
-	presence sync.Mutex     // keeps a journal that is being forgotten from being announced again
-	trimming sync.Mutex     // protects settled, and lets one Trim run at a time
-	settled  map[string]int // segment → accepts from its start that need no journal any more
+	presence sync.Mutex           // keeps a journal that is being forgotten from being announced again
+	trimming sync.Mutex           // protects the next two, and lets one Trim run at a time
+	progress map[string]*progress // segment → what is known of its orders
+	reported map[string]bool      // journals of which this process has reported something
 
 	tookOver atomic.Bool // see TookOver
 	hangs    atomic.Bool // a write was given up; it is still waited for by nobody but itself
@@ -66,7 +68,10 @@ func Open(o Options) *Journal {
 	if o.AppendTimeout <= 0 {
 		o.AppendTimeout = appendTimeout
 	}
-	j := &Journal{opts: o, id: newID(), settled: map[string]int{}}
+	if o.OverdueAfter <= 0 {
+		o.OverdueAfter = overdueAfter
+	}
+	j := &Journal{opts: o, id: newID(), progress: map[string]*progress{}, reported: map[string]bool{}}
 	if o.Dir == "" {
 		return j
 	}
@@ -139,6 +144,7 @@ func (j *Journal) appendTo(at pipeline.SalePartition, accepts []pipeline.Accept)
 		return err
 	}
 	s.size += int64(len(j.buffer))
+	s.accepts += len(accepts)
 	if s.size >= segmentBytes {
 		j.endSegment(nil)
 	}

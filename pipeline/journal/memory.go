@@ -69,9 +69,19 @@ func (m *memory) oldest(n int) []pipeline.OrderKey {
 	defer m.mu.Unlock()
 	var orders []pipeline.OrderKey
 	for i := m.first; i < len(m.accepts) && len(orders) < n; i++ {
-		orders = append(orders, pipeline.OrderKey{SaleID: m.accepts[i].SaleID, OrderID: m.accepts[i].OrderID})
+		orders = append(orders, keyOf(&m.accepts[i].Accept))
 	}
 	return orders
+}
+
+// olderThan counts the accepts that are remembered for that long.
+func (m *memory) olderThan(age time.Duration) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := m.first; i < len(m.accepts) && time.Since(m.accepts[i].at) >= age; i++ {
+		n++
+	}
+	return n
 }
 
 // forget drops orders that oldest returned, as far as they are the oldest still.

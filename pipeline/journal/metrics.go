@@ -10,6 +10,7 @@ type Metrics struct {
 	up           prometheus.Gauge
 	disk, memory prometheus.Counter
 	bytes        prometheus.Gauge
+	overdue      prometheus.Gauge
 	corrupt      prometheus.Counter
 }
 
@@ -29,6 +30,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		bytes: f.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_accept_journal_bytes",
 			Help: "Size of the accept journal on disk: of this process, and of those before it that died.",
+		}),
+		overdue: f.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_accept_journal_overdue",
+			Help: "Accepts in the journal that Postgres still did not have half a minute later, or was not asked about yet.",
 		}),
 		corrupt: f.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_accept_journal_corrupt_bytes_total",

@@ -17,9 +17,11 @@ const PresenceInterval = time.Second
 // Store is what a journal needs of Postgres.
 type Store interface {
 	OrderStore
+	// ReportOverdue takes the place of what a journal reported before. It does nothing where the journal is not known.
+	ReportOverdue(ctx context.Context, o Overdue) error
 	// TouchJournals says that journals are in the hands of a living process. A new one is added.
 	TouchJournals(ctx context.Context, ids []string, host string) error
-	// ForgetJournals removes journals that hold nothing.
+	// ForgetJournals removes journals that hold nothing, and their reports.
 	ForgetJournals(ctx context.Context, ids []string) error
 	// CoverPartitions says that all that journals hold of some partitions was submitted to Redis again since a generation
 	// began. It fails where a journal is not known.
@@ -33,14 +35,19 @@ type Store interface {
 // Announce says in Postgres that the journal is there. It comes before the first accept: a verification of Redis waits
 // for the journals that it knows of.
 func (j *Journal) Announce(ctx context.Context, store Store) error {
-	host, _ := os.Hostname() // for people only
 	j.presence.Lock()
 	defer j.presence.Unlock()
 	ids, err := j.ids()
 	if err != nil {
 		return err
 	}
-	return store.TouchJournals(ctx, ids, host)
+	return store.TouchJournals(ctx, ids, host())
+}
+
+// host names this machine, for people only.
+func host() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // Cover says that all of the journal was submitted to Redis again, for some partitions, since a generation began.
@@ -119,7 +126,8 @@ func (j *Journal) takeOver() error {
 }
 
 // Leave ends the journal, when no accept comes any more. If its files hold nothing that Postgres does not have, it is
-// forgotten there, so that nobody waits for it: what is in memory ends with the process.
+// forgotten there, so that nobody waits for it: what is in memory ends with the process. Otherwise all that it holds is
+// reported as overdue: nobody may ever look at this disk again.
 func (j *Journal) Leave(ctx context.Context, store Store) error {
 	if err := j.lock(); err != nil {
 		return err
@@ -128,7 +136,7 @@ func (j *Journal) Leave(ctx context.Context, store Store) error {
 		j.endSegment(nil)
 	}
 	j.mu.Unlock()
-	trimErr := j.Trim(ctx, store)
+	trimErr := j.trim(ctx, store, 0)
 	ids, err := j.ids()
 	empty := err == nil && trimErr == nil && !j.onDisk()
 	if err := j.Close(); err != nil {

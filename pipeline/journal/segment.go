@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/pipeline"
 )
@@ -30,6 +31,9 @@ const (
 type segment struct {
 	path string
 	size int64 // up to the end of the last record that was written whole
+
+	accepts int       // that it holds
+	ended   time.Time // when the last was appended, at the latest; zero: by a process before this one
 
 	corrupt bool // a part of it can't be read; set before it is dropped
 }
@@ -183,5 +187,6 @@ func (j *Journal) endSegment(err error) {
 	if err = errors.Join(err, j.file.Close()); err != nil {
 		j.opts.Log.Warn("a file of the accept journal was not closed in good order", "error", err)
 	}
+	j.current.ended = time.Now()
 	j.file, j.current = nil, nil
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,60 +21,128 @@ const (
 
 // OrderStore says which orders need no journal any more.
 type OrderStore interface {
-	// SettledOrders counts those of the orders that have a row in Postgres, in any status, or a dead letter. An order that
-	// is named twice counts twice.
-	SettledOrders(ctx context.Context, orders []pipeline.OrderKey) (int, error)
+	// UnsettledOrders returns those of the orders that have neither a row in Postgres, in any status, nor a dead letter.
+	UnsettledOrders(ctx context.Context, orders []pipeline.OrderKey) ([]pipeline.OrderKey, error)
 }
 
-// Trim deletes every segment whose orders all need no journal any more. Errors: those of the store; nothing is deleted
-// that may be needed.
+// Trim deletes every segment whose orders all need no journal any more, and reports to Postgres which orders it should
+// have by now. Errors: those of the store; nothing is deleted that may be needed.
 func (j *Journal) Trim(ctx context.Context, store Store) error {
+	return j.trim(ctx, store, j.opts.OverdueAfter)
+}
+
+// trim is Trim, for accepts that are overdue at that age.
+func (j *Journal) trim(ctx context.Context, store Store, overdueAfter time.Duration) error {
 	j.trimming.Lock()
 	defer j.trimming.Unlock()
-	if err := j.lock(); err != nil {
+	r, err := j.newTrimRound(store, overdueAfter)
+	if err != nil {
 		return err
 	}
+	err = errors.Join(j.trimSegments(ctx, r), j.trimMemory(ctx, r))
+	if err == nil { // else what is overdue is not known
+		err = j.report(ctx, store, r.overdue)
+	}
+	return errors.Join(err, errors.Join(r.unread...), j.measure(), j.forgetAdopted(ctx, store))
+}
+
+// trimRound is one look at what Postgres has.
+type trimRound struct {
+	store      Store
+	age        time.Duration // at which an accept is overdue
+	candidates []candidate
+	ownID      string
+	overdue    map[string]*Overdue // by journal
+	unread     []error             // files that could not be read
+}
+
+// candidate is a segment to which nothing is appended any more.
+type candidate struct {
+	home    *home
+	segment *segment
+}
+
+func (j *Journal) newTrimRound(store Store, age time.Duration) (*trimRound, error) {
+	if err := j.lock(); err != nil {
+		return nil, err
+	}
+	defer j.mu.Unlock()
 	if j.file != nil && time.Since(j.began) >= trimAge && j.current.size > int64(len(segmentHead)) {
 		j.endSegment(nil)
 	}
-	type candidate struct {
-		home    *home
-		segment *segment
-	}
-	var candidates []candidate
+	r := &trimRound{store: store, age: age, ownID: j.id, overdue: map[string]*Overdue{}}
+	ids := append(slices.Collect(maps.Keys(j.reported)), j.id) // the own one may be in memory only
 	for _, h := range j.homes {
+		ids = append(ids, h.id)
 		for _, s := range h.segments {
 			if s != j.current {
-				candidates = append(candidates, candidate{h, s})
+				r.candidates = append(r.candidates, candidate{h, s})
 			}
 		}
 	}
-	j.mu.Unlock()
-	var errs []error
-	for _, c := range candidates {
-		settled, corrupt, err := j.isSettled(ctx, store, c.segment)
-		errs = append(errs, err)
-		if settled {
-			if err := j.lock(); err != nil {
-				return errors.Join(append(errs, err)...)
+	for _, id := range ids {
+		r.overdue[id] = &Overdue{JournalID: id, Host: host()}
+	}
+	return r, nil
+}
+
+// trimSegments deletes what is settled. Errors: those of the store, which end it.
+func (j *Journal) trimSegments(ctx context.Context, r *trimRound) error {
+	for _, c := range r.candidates {
+		p := j.progress[c.segment.path]
+		if p == nil {
+			p = &progress{}
+			j.progress[c.segment.path] = p
+		}
+		// The age is that of the last accept, by the monotonic clock of this process: the wall clock may be off by an hour.
+		// What a dead process left is old enough.
+		report, old, enough := r.overdue[c.home.id], time.Since(c.segment.ended) >= r.age, 1
+		if old {
+			enough = max(1, overdueLimit-len(report.Orders))
+		}
+		err := p.advance(ctx, r.store, c.segment, enough)
+		var failed storeError
+		switch {
+		case errors.As(err, &failed):
+			return failed.error
+		case err != nil:
+			r.unread = append(r.unread, err)
+		case p.settled():
+			if err := j.dropSegment(c, p.corrupt); err != nil {
+				return err
 			}
-			c.segment.corrupt = corrupt
-			c.home.drop(func(s *segment) bool { return s == c.segment })
-			j.mu.Unlock()
-			delete(j.settled, c.segment.path)
+			continue
+		}
+		if old {
+			report.add(p.missing, max(0, c.segment.accepts-p.asked))
 		}
 	}
-	errs = append(errs, j.trimMemory(ctx, store))
-	var bytes int64
+	return nil
+}
+
+func (j *Journal) dropSegment(c candidate, corrupt bool) error {
+	if err := j.lock(); err != nil {
+		return err
+	}
+	defer j.mu.Unlock()
+	c.segment.corrupt = corrupt
+	c.home.drop(func(s *segment) bool { return s == c.segment })
+	delete(j.progress, c.segment.path)
+	return nil
+}
+
+// measure says how large the journal is.
+func (j *Journal) measure() error {
 	segments, err := j.snapshot()
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return err
 	}
+	var bytes int64
 	for _, s := range segments {
 		bytes += s.size
 	}
 	j.opts.Metrics.bytes.Set(float64(bytes))
-	return errors.Join(append(errs, j.forgetAdopted(ctx, store))...)
+	return nil
 }
 
 // forgetAdopted gives up the journals of earlier processes that hold nothing any more.
@@ -106,61 +175,31 @@ func (j *Journal) forgetAdopted(ctx context.Context, store Store) error {
 		errs = append(errs, h.close())
 	}
 	j.homes = slices.DeleteFunc(j.homes, func(h *home) bool { return slices.Contains(empty, h) })
+	for _, id := range ids {
+		delete(j.reported, id)
+	}
 	return errors.Join(errs...)
 }
 
-// errUnsettled ends the reading of a segment that is still needed.
-var errUnsettled = pipeline.Errorf(pipeline.KindConflict, "an order is not in Postgres yet")
-
-// isSettled reports whether every order in a segment is settled, and whether a part of it can't be read. It goes on
-// where the look before this one ended: what is settled remains so.
-func (j *Journal) isSettled(ctx context.Context, store OrderStore, s *segment) (settled, corrupt bool, err error) {
-	var chunk []pipeline.OrderKey
-	ask := func() error {
-		n, err := store.SettledOrders(ctx, chunk)
-		if err == nil && n < len(chunk) {
-			err = errUnsettled
-		}
-		if err == nil {
-			j.settled[s.path] += len(chunk)
-			chunk = chunk[:0]
-		}
-		return err
-	}
-	skip := j.settled[s.path]
-	found, err := readSegment(s, anyPartition, func(_ pipeline.SalePartition, accepts []pipeline.Accept) error {
-		for i := range accepts {
-			if skip > 0 {
-				skip--
-				continue
-			}
-			chunk = append(chunk, pipeline.OrderKey{SaleID: accepts[i].SaleID, OrderID: accepts[i].OrderID})
-		}
-		if len(chunk) >= trimChunk {
-			return ask()
-		}
-		return nil
-	})
-	if err == nil && len(chunk) > 0 {
-		err = ask()
-	}
-	if err == errUnsettled { //nolint:errorlint // it is returned as it is
-		return false, false, nil
-	}
-	return err == nil, found.Corrupt > 0, err
-}
-
 // trimMemory forgets what is remembered in memory and settled by now.
-func (j *Journal) trimMemory(ctx context.Context, store OrderStore) error {
+func (j *Journal) trimMemory(ctx context.Context, r *trimRound) error {
 	for {
 		orders := j.memory.oldest(trimChunk)
 		if len(orders) == 0 {
 			return nil
 		}
-		settled, err := store.SettledOrders(ctx, orders)
-		if err != nil || settled < len(orders) {
+		old := j.memory.olderThan(r.age)
+		missing, err := r.store.UnsettledOrders(ctx, orders)
+		if err != nil {
 			return err
 		}
-		j.memory.forget(orders)
+		if len(missing) == 0 {
+			j.memory.forget(orders)
+			continue
+		}
+		asked := orders[:min(old, len(orders))]
+		overdue := slices.DeleteFunc(missing, func(o pipeline.OrderKey) bool { return !slices.Contains(asked, o) })
+		r.overdue[r.ownID].add(overdue, old-len(asked))
+		return nil
 	}
 }

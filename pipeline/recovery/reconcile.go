@@ -314,7 +314,7 @@ func (r *Reconciler) auditOne(ctx context.Context, sales []*pipeline.Sale, drift
 		r.Metrics.audits.WithLabelValues("found").Inc()
 		r.Log.Error("an audit found a sale's books wrong; sluice audit --repair shows what can be repaired",
 			"sale", sale.ID, "findings", report.Findings)
-	case !report.Exact:
+	case !report.Exact || report.UncheckedReceipts > 0:
 		r.Metrics.audits.WithLabelValues("moving").Inc()
 	default:
 		r.Metrics.audits.WithLabelValues("clean").Inc()

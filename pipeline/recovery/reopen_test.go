@@ -223,3 +223,47 @@ func TestASlotThatCanNotBeReadKeepsNothingClosed(t *testing.T) {
 	testkit.Eventually(t, recovery.CoverLimit/2, "Redis is verified", r.Trusted)
 	r.Admit("late", 1)
 }
+
+// An accept vanishes from a Redis that stays trusted. A rebuild makes the api that answered bring it back, and so does
+// the next process on its disk.
+func TestAVanishedAcceptComesBack(t *testing.T) {
+	t.Parallel()
+	for name, bringBack := range map[string]func(r *pipelinetest.Rig, dir string){
+		"rebuild": func(r *pipelinetest.Rig, _ string) {
+			v := recovery.NewVerifier(r.VerifierConfig()) // an operator's, which gives no receipts
+			testkit.Eventually(r.T, pipelinetest.SettleLimit, "the sale is rebuilt", func() bool {
+				_, err := v.Rebuild(r.Ctx(), r.Sale.ID, "test", true)
+				return err == nil
+			})
+		},
+		"restart": func(r *pipelinetest.Rig, dir string) {
+			if err := r.Admission.Journal().Leave(r.Ctx(), r.Store); err != nil {
+				r.Fatal(err)
+			}
+			r.Admission = r.NewAdmission(r.Redis, admission.Options{Journal: openJournal(r, dir)})
+			r.Verifies()
+		},
+	} {
+		dir := t.TempDir()
+		r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL()})
+		r.Admission = r.NewAdmission(r.Redis, admission.Options{Journal: openJournal(r, dir)})
+		r.Verifies()
+		receipts := r.AdmitMany("buyer", 5)
+		testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
+		for _, e := range r.Events(r.Sale) {
+			r.Forget(e)
+			if err := r.Redis.HDel(r.Ctx(), r.Keys.Buyers(e.Partition, e.SaleID), e.UserID).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Redis.HIncrBy(r.Ctx(), r.Keys.Sale(e.Partition, e.SaleID), "stock", int64(e.Quantity)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bringBack(r, dir)
+		testkit.Eventually(t, pipelinetest.SettleLimit, name+": the accepts are back", func() bool {
+			return r.Trusted() && len(r.Events(r.Sale)) == len(receipts)
+		})
+		r.WorkAll()
+		r.Balanced(r.Sale, int64(len(receipts)))
+	}
+}
