@@ -90,6 +90,16 @@ var defects = []defect{
 		"if known and fence > 0 and (tonumber(redis.call('GET', generation) or 0) or 0) < fence then\n",
 		"if false then\n",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAReplacedPrimarySellsNothing"}},
+	{name: "strict-asks-nobody", edits: []edit{{
+		"pipeline/admission/strict.go",
+		"	if !ok || !c.strict {\n",
+		"	if ok || !c.strict {\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestWithoutAReplicaNothingIsTaken"}},
+	{name: "strict-tells-less", edits: []edit{{
+		"pipeline/admission/strict.go",
+		"return !c.strict || level == c.want }\n",
+		"return !c.strict || level != \"\" }\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestAnUnconfirmedAcceptIsNotTold"}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
 		"pipeline/recovery/collect.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
