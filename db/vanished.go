@@ -27,8 +27,8 @@ var keepalive = net.KeepAliveConfig{
 	Enable: true, Idle: keepaliveIdle, Interval: keepaliveInterval, Count: keepaliveCount,
 }
 
-// vanishedSettings are the server's side. What somebody has set already, in DATABASE_URL, for the role, for the database
-// or for the server, stays; so does what a server does not know.
+// vanishedSettings are the server's side. What somebody has set already, in DATABASE_URL, for the role, for the
+// database or for the server, stays; so does what a server does not know.
 var vanishedSettings = fmt.Sprintf(`
 	select set_config(name, value, false)
 	from (values ('tcp_keepalives_idle', '%d'), ('tcp_keepalives_interval', '%d'), ('tcp_keepalives_count', '%d'),

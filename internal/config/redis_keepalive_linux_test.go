@@ -30,7 +30,7 @@ func TestRedisConnectionsAreKeptAlive(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		defer func() { _ = conn.Close() }()
+		t.Cleanup(func() { _ = conn.Close() })
 		if secure, ok := conn.(*tls.Conn); ok == (opts.TLSConfig == nil) {
 			t.Errorf("%s: got TLS %v", url, ok)
 		} else if ok {

@@ -21,8 +21,8 @@ const (
 	redisPoolSize     = 32          // one process' commands at once; batching leaves most idle
 )
 
-// redisKeepalive bounds how long a connection to a machine that vanished is kept while nobody uses it: 30 s. Redis' side
-// of it is its tcp-keepalive.
+// redisKeepalive bounds how long a connection to a machine that vanished is kept while nobody uses it: 30 s. Redis'
+// side of it is its tcp-keepalive.
 var redisKeepalive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // redisDialer dials with our keepalives. The client leaves TLS to a dialer that it is given.

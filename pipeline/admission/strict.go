@@ -12,8 +12,8 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// With DURABILITY_STRICT a receipt states what DURABILITY asks for, or there is none. What the script has taken can't be
-// given back, because its event may be persisted at any time, so this is found out before: a server that confirmed
+// With DURABILITY_STRICT a receipt states what DURABILITY asks for, or there is none. What the script has taken can't
+// be given back, because its event may be persisted at any time, so this is found out before: a server that confirmed
 // nothing lately is asked to confirm a write of our own first.
 
 // confirmedFor is how long a confirmation speaks for the next call on its connection. A replica that goes away while

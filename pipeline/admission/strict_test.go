@@ -229,8 +229,8 @@ func TestAnUnconfirmedAcceptIsNotTold(t *testing.T) {
 	}
 }
 
-// TestALateConfirmationIsAnAccept: the request still waits when the replica comes back, and gets its 202, with the level
-// and the number of the one order that was made.
+// TestALateConfirmationIsAnAccept: the request still waits when the replica comes back, and gets its 202, with the
+// level and the number of the one order that was made.
 func TestALateConfirmationIsAnAccept(t *testing.T) {
 	t.Parallel()
 	f := newStrictRig(t, 0)

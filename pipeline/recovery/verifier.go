@@ -247,8 +247,8 @@ func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 const ensureTimeout = coverLimit + 30*time.Second
 
 // EnsureVerified returns when every partition is trusted: at once in a running installation, after a verification of
-// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after five
-// minutes and a half.
+// each in a new one. It is for programs that define sales and may be the first to use this Redis. It gives up after
+// five minutes and a half.
 func EnsureVerified(
 	ctx context.Context, rdb redis.UniversalClient, keys pipeline.Keys, store VerifyStore,
 	partitions int, log *slog.Logger,
