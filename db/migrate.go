@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"io/fs"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,7 +78,9 @@ func openDirect(url string) (*sql.DB, error) {
 	config.RuntimeParams["lock_timeout"] = migrateLockTimeout
 	config.RuntimeParams["application_name"] = "sluice-migrate"
 	config.ConnectTimeout = connectTimeout
-	return stdlib.OpenDB(*config), nil
+	config.DialFunc = (&net.Dialer{KeepAliveConfig: keepalive}).DialContext
+	// A migration whose machine vanishes must not keep its locks for hours.
+	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(noticeVanished)), nil
 }
 
 func newProvider(conn *sql.DB) (*goose.Provider, error) {

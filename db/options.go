@@ -1,7 +1,9 @@
 package db
 
 import (
+	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -77,9 +79,13 @@ func (o Options) apply(config *pgxpool.Config) {
 	config.MaxConnLifetime = connLifetime
 	config.MaxConnLifetimeJitter = connLifetimeJitter
 	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepalive}).DialContext
+	config.AfterConnect = noticeVanished
+	params := config.ConnConfig.RuntimeParams
+	inOptions := params["options"] // -c name=value …, which a parameter of its own would overrule
 	for name, value := range o.runtimeParams() {
-		if _, ok := config.ConnConfig.RuntimeParams[name]; !ok { // the URL's setting wins
-			config.ConnConfig.RuntimeParams[name] = value
+		if _, ok := params[name]; !ok && !strings.Contains(inOptions, name+"=") { // the URL's setting wins
+			params[name] = value
 		}
 	}
 }

@@ -15,8 +15,9 @@ type Store struct {
 // found by itself. Errors are KindInvalid: the url or an option can't be used.
 //
 // Behind pgbouncer in transaction mode: pgbouncer refuses session settings that it does not know, so give it
-// ignore_startup_parameters with the names in Options.runtimeParams, and set them on the role instead (alter role … set
-// …); before its version 1.21 add default_query_exec_mode=exec to the url. Migrate always needs a direct connection.
+// ignore_startup_parameters with the names in Options.runtimeParams, and set them on the role instead (alter role …
+// set …); before its version 1.21 add default_query_exec_mode=exec to the url. The keepalives of vanished.go need
+// nothing. Migrate always needs a direct connection.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {

@@ -215,6 +215,7 @@ func TestEveryListedAnswerIsGiven(t *testing.T) {
 	giveService(t, c)
 	giveOutages(t, c)
 	giveBacklog(t, c)
+	giveStrict(t, c)
 	for _, answer := range c.listed() {
 		if !c.given[answer] {
 			t.Errorf("never given: %s", answer)

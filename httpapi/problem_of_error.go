@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/pipeline"
+	"sluice/pipeline/admission"
 )
 
 // codeOf maps the pipeline's kinds of errors to codes. KindNotFound is not here: only the handler knows whether a sale
@@ -33,6 +34,9 @@ func problemFor(c echo.Context, err error) *problem {
 		p := newProblem(codeUnauthenticated, anonymous.Detail)
 		p.challenge = anonymous.Challenge
 		return p
+	}
+	if e, ok := errors.AsType[*pipeline.Error](err); ok && errors.Is(err, admission.ErrDurabilityUnavailable) {
+		return newProblem(codeNotDurable, e.Message).because(err)
 	}
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && codeOf[e.Kind] != "" {
 		return newProblem(codeOf[e.Kind], e.Message).because(err)

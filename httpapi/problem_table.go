@@ -42,6 +42,7 @@ const (
 	codeBacklogFull          problemCode = "backlog-full"
 	codeStoreUnavailable     problemCode = "store-unavailable"
 	codeSaleNotLoaded        problemCode = "sale-not-loaded"
+	codeNotDurable           problemCode = "durability-unavailable"
 
 	// Of the admin side only.
 	codeConflict          problemCode = "conflict"
@@ -220,6 +221,12 @@ var problems = []definition{
 		codeSaleNotLoaded, http.StatusServiceUnavailable, time.Second, "Sale not loaded",
 		"The sale exists, but is not ready for orders yet. It is not sold out.",
 		"Try again after Retry-After.",
+	},
+	{
+		codeNotDurable, http.StatusServiceUnavailable, time.Second, "Durability unavailable",
+		"Orders can't be stored as safely as this shop promises at the moment, so none are accepted. This request took nothing " +
+			"from the stock; an order of an earlier request is not affected.",
+		"Try again after Retry-After, with the same Idempotency-Key.",
 	},
 }
 

@@ -198,6 +198,7 @@ var known = []struct{ contains, name string }{
 	{"by live desc", "read buyer's order"},
 	{"read only", "begin reading"},
 	{"set_config('statement_timeout'", "allow time"},
+	{"'tcp_keepalives_idle'", "set up session"},
 	{"group by status, partition", "count orders"},
 	{"seq from watermarks", "read watermarks"},
 	{"count(*) from releases", "count releases"},

@@ -124,6 +124,16 @@ var defects = []defect{
 		"r.rebuild(ctx, l, append(events, orphans...))",
 		"r.rebuild(ctx, l, append(events, orphans[:0]...))",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestARebuildBeforeTheRepair"}},
+	{name: "strict-asks-nobody", edits: []edit{{
+		"pipeline/admission/strict.go",
+		"	if !ok || !c.strict {\n",
+		"	if ok || !c.strict {\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestWithoutAReplicaNothingIsTaken"}},
+	{name: "strict-tells-less", edits: []edit{{
+		"pipeline/admission/strict.go",
+		"return !c.strict || level == c.want }\n",
+		"return !c.strict || level != \"\" }\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestAnUnconfirmedAcceptIsNotTold"}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
 		"pipeline/recovery/collect.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",

@@ -50,6 +50,7 @@ func (d *doctor) redis(ctx context.Context) {
 	d.note(true, check, "version "+features.Version+" at "+to.address, "")
 	d.policy(features)
 	d.durability(features)
+	d.keepalive(ctx, rdb)
 	d.features(ctx, rdb)
 	d.trust(ctx, rdb)
 	d.redisClock(ctx, rdb)
@@ -67,13 +68,33 @@ func (d *doctor) durability(f redisstore.Features) {
 	if f.Durability() != pipeline.DurabilityFsync && f.WaitsForDisk() {
 		found += ", and on disk when WAITAOF confirms it, batch by batch"
 	}
+	if d.cfg.Strict {
+		found += "; orders are refused while DURABILITY=" + string(d.cfg.Durability) + " can't be confirmed"
+	}
 	err := f.Require(d.cfg.Durability)
 	d.note(err == nil || f.Durability() == pipeline.DurabilityFsync, "Redis durability", found,
 		"set appendonly yes and appendfsync always, or lower the promise with DURABILITY=memory")
 	if d.cfg.Durability == pipeline.DurabilityReplica {
-		d.note(f.Replicas > 0, "Redis replicas", strconv.Itoa(f.Replicas)+" connected",
-			"connect a replica: until then receipts say fsync, although DURABILITY=replica")
+		without := "receipts say fsync, although DURABILITY=replica"
+		if d.cfg.Strict {
+			without = "orders are refused, because DURABILITY=replica and DURABILITY_STRICT is on"
+		}
+		d.note(f.Replicas > 0, "Redis replicas", strconv.Itoa(f.Replicas)+" connected", "connect a replica: until then "+without)
 	}
+}
+
+// keepalive checks that Redis notices clients whose machine has vanished. Where CONFIG is forbidden it can't be known.
+func (d *doctor) keepalive(ctx context.Context, rdb redis.UniversalClient) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	const setting = "tcp-keepalive"
+	got, err := rdb.ConfigGet(ctx, setting).Result()
+	seconds := got[setting]
+	if err != nil || seconds == "" {
+		seconds = "unknown (CONFIG is forbidden)"
+	}
+	d.note(seconds != "0", "Redis keepalive", setting+" "+seconds,
+		"connections of machines that vanished stay open and count against maxclients: set tcp-keepalive 60")
 }
 
 func durabilityText(level pipeline.Durability) string {

@@ -27,7 +27,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	evicting := testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru", "appendfsync no")
-	well := testkit.PrivateRedis(t)
+	well, deaf := testkit.PrivateRedis(t), testkit.PrivateRedis(t, "tcp-keepalive 0")
 	database, empty := testkit.Database(t), testkit.EmptyDatabase(t)
 	for _, test := range []struct {
 		name     string
@@ -40,6 +40,14 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			[]string{"REDIS_URL=" + evicting.URL(), "DATABASE_URL=" + database},
 			[]string{"Redis eviction", "Redis durability"},
 			[]string{"noeviction", "appendfsync always"},
+		},
+		{
+			"no replica",
+			[]string{
+				"REDIS_URL=" + deaf.URL(), "DATABASE_URL=" + database, "DURABILITY=replica", "DURABILITY_STRICT=true",
+			},
+			[]string{"Redis replicas", "Redis keepalive"},
+			[]string{"until then orders are refused", "tcp-keepalive 60"},
 		},
 		{
 			"schema",

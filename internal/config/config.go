@@ -39,6 +39,7 @@ type Config struct {
 	authDevForce    bool
 	Partitions      int
 	Durability      pipeline.Durability
+	Strict          bool // DURABILITY_STRICT
 	StreamMaxLag    int
 	AcceptJournal   string // directory; empty: accepts are remembered in memory only
 	JournalFsync    bool   // ACCEPT_JOURNAL_FSYNC

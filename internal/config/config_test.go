@@ -28,7 +28,8 @@ func TestLoadDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", program, err)
 		}
-		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.StreamMaxLag != 1_000_000 ||
+		if c.HTTPAddr != "127.0.0.1:8080" || c.Partitions != 16 || c.Durability != "fsync" || c.Strict ||
+			c.StreamMaxLag != 1_000_000 ||
 			c.Worker.BatchSize != 500 || c.Worker.LockTTL != 10*time.Second || c.Worker.Partitions != 16 {
 			t.Errorf("%s: got %+v", program, c)
 		}
@@ -53,14 +54,14 @@ func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
 	_, err := config.Load(config.API, []string{"--partitions", "many", "leftover"}, env(map[string]string{
 		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080",
 		"AUTH_MODE": "none", "BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud",
-		"SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps",
+		"SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps", "DURABILITY_STRICT": "very",
 	}), io.Discard)
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, name := range []string{
 		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL",
-		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
+		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "DURABILITY_STRICT", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
 	} {
 		if strings.Count(err.Error(), name) == 0 {
 			t.Errorf("the error does not name %s:\n%v", name, err)

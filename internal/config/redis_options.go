@@ -1,7 +1,10 @@
 package config
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -17,6 +20,19 @@ const (
 	redisPoolTimeout  = time.Second // waiting for a free connection
 	redisPoolSize     = 32          // one process' commands at once; batching leaves most idle
 )
+
+// redisKeepalive bounds how long a connection to a machine that vanished is kept while nobody uses it: 30 s. Redis'
+// side of it is its tcp-keepalive.
+var redisKeepalive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// redisDialer dials with our keepalives. The client leaves TLS to a dialer that it is given.
+func redisDialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: redisDialTimeout, KeepAliveConfig: redisKeepalive}
+	if config == nil {
+		return dialer.DialContext
+	}
+	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext
+}
 
 var errRedisForm = errors.New("not a URL of the form redis://host:port/db, rediss://…, unix:///path?db=0, " +
 	"redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port")
@@ -77,6 +93,6 @@ func limited(u *redis.Options, addrs ...string) *redis.UniversalOptions {
 		Addrs: addrs, DB: u.DB, Username: u.Username, Password: u.Password, TLSConfig: u.TLSConfig,
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout,
 		WriteTimeout: redisWriteTimeout, PoolSize: redisPoolSize, PoolTimeout: redisPoolTimeout,
-		ContextTimeoutEnabled: true,
+		ContextTimeoutEnabled: true, Dialer: redisDialer(u.TLSConfig),
 	}
 }

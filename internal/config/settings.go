@@ -101,6 +101,10 @@ func settings(c *Config) []setting {
 				"(received by one as well); the receipt says which it was",
 		},
 		{
+			name: "DURABILITY_STRICT", fallback: "false", parse: boolean(&c.Strict),
+			help: "refuse orders (503) while what DURABILITY asks for can't be confirmed, instead of a receipt that says less",
+		},
+		{
 			name: "STREAM_MAX_LAG", fallback: strconv.Itoa(pipeline.DefaultStreamMaxLag), parse: integer(&c.StreamMaxLag),
 			help: "orders of a partition that may wait for the workers; above this, new orders get a 503 and a Retry-After",
 		},

@@ -38,12 +38,19 @@ var operations = regexp.MustCompile(`"api operations" url=(http://[0-9.:]+)`)
 // runAPI runs an api until the test ends, and returns where its operations are served.
 func runAPI(t *testing.T, args ...string) string {
 	t.Helper()
-	cfg := settings(t, testkit.PrivateRedis(t), testkit.Database(t),
+	at, _ := runAPIOn(t, testkit.PrivateRedis(t), args...)
+	return at
+}
+
+// runAPIOn is runAPI on a certain Redis. It also returns the log.
+func runAPIOn(t *testing.T, redis interface{ URL() string }, args ...string) (string, *logged) {
+	t.Helper()
+	cfg := settings(t, redis, testkit.Database(t),
 		append(args, "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
-	var log logged
+	log := &logged{}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- process.RunAPI(ctx, cfg, "test", slog.New(slog.NewTextHandler(&log, nil))) }()
+	go func() { ended <- process.RunAPI(ctx, cfg, "test", slog.New(slog.NewTextHandler(log, nil))) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -51,7 +58,7 @@ func runAPI(t *testing.T, args ...string) string {
 		}
 	})
 	testkit.Eventually(t, time.Minute, "the api to serve", func() bool { return operations.MatchString(log.String()) })
-	return operations.FindStringSubmatch(log.String())[1]
+	return operations.FindStringSubmatch(log.String())[1], log
 }
 
 // TestAdminBesideHealth: the admin side needs the token; health, metrics and the explanation of problems do not.

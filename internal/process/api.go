@@ -59,7 +59,8 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
 		admission: admission.New(stores.Redis, parts.Keys,
 			admission.Options{
-				Durability: cfg.Durability, StreamMaxLag: int64(cfg.StreamMaxLag), Journal: accepts, Fence: parts.Fence,
+				Durability: cfg.Durability, DurabilityStrict: cfg.Strict, StreamMaxLag: int64(cfg.StreamMaxLag),
+				Journal: accepts, Fence: parts.Fence,
 			}, parts.Metrics.Admission, log),
 		hub: notification.NewHub(notification.HubConfig{
 			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres,

@@ -63,7 +63,7 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 		return err
 	}
 	if cfg.Durability == pipeline.DurabilityReplica && s.Features.Replicas == 0 {
-		log.Warn("DURABILITY=replica, but no replica is connected to Redis: receipts say fsync until one is")
+		log.Warn(withoutReplica(cfg.Strict))
 	}
 	if err := waitFor(ctx, "Postgres", cfg.StartTimeout, log, func(ctx context.Context) error {
 		return s.openPostgres(ctx, cfg)
@@ -77,6 +77,14 @@ func (s *Stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 		return err
 	}
 	return s.checkInstallation(ctx, cfg.Partitions)
+}
+
+// withoutReplica says what the lack of a replica means. It is no reason not to start: one may come, as it may go.
+func withoutReplica(strict bool) string {
+	if strict {
+		return "DURABILITY=replica and DURABILITY_STRICT, but no replica is connected to Redis: orders are refused until one is"
+	}
+	return "DURABILITY=replica, but no replica is connected to Redis: receipts say fsync until one is"
 }
 
 // checkInstallation refuses a Redis that belongs to another database: a worker would take its orders for orders of

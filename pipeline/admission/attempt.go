@@ -29,13 +29,17 @@ func (g *gate) attempt(batch []*pendingRequest, again bool) (attempted, error) {
 	return attempted{reply, level, g.journal(batch, reply)}, nil
 }
 
-// call makes one call of the script, and has its accepts confirmed.
+// call makes one call of the script, and has its accepts confirmed. With DURABILITY_STRICT it makes none that would be
+// in vain.
 func (g *gate) call(
 	ctx context.Context, batch []*pendingRequest, again bool,
 ) (lua.AdmitReply, pipeline.Durability, error) {
 	c := g.controller
 	ctx, cancel := context.WithTimeout(ctx, c.opts.AttemptTimeout)
 	defer cancel()
+	if err := g.admits(ctx, again); err != nil {
+		return lua.AdmitReply{}, "", err
+	}
 	if err := g.number(ctx, batch); err != nil {
 		return lua.AdmitReply{}, "", err
 	}
@@ -59,6 +63,10 @@ func (g *gate) call(
 		broken = err
 		return lua.AdmitReply{}, "", err
 	}
+	if broken = c.confirmer.ensure(ctx, on, g.marker); broken != nil {
+		return lua.AdmitReply{}, "", putOff(broken, again)
+	}
+	broken = errUnread
 	reply, err := lua.Admit(ctx, on, keys, g.at.SaleID, c.opts.StreamMaxLag, requests)
 	if err != nil {
 		broken = err

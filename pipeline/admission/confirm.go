@@ -22,7 +22,7 @@ const (
 	// costs the buyer the answer.
 	confirmLimit = 700 * time.Millisecond
 	// confirmSuspension is how long no batch waits after a confirmation that did not come: accepts go on at full speed
-	// while a replica is away, and its return is noticed this late.
+	// while a replica is away (or, with DURABILITY_STRICT, refusals), and its return is noticed this late.
 	confirmSuspension = time.Second
 )
 
@@ -30,17 +30,21 @@ const (
 // connection that accepted, by a server process that was examined on that connection.
 type confirmer struct {
 	want    pipeline.Durability
+	strict  bool // no accept without want; see strict.go
 	metrics *Metrics
 	log     *slog.Logger
 
-	suspendedUntil atomic.Int64 // Unix time in ns; see confirmSuspension
+	suspendedUntil atomic.Int64 // Unix time in ns; see confirmSuspension; not of a strict one
+	servers        sync.Map     // address of a server → *standing; of a strict one only
 
 	mu       sync.Mutex          // protects reported
 	reported pipeline.Durability // the latest level; a change is logged once
 }
 
-func newConfirmer(want pipeline.Durability, m *Metrics, log *slog.Logger) *confirmer {
-	return &confirmer{want: want, metrics: m, log: log, reported: want}
+func newConfirmer(opts Options, m *Metrics, log *slog.Logger) *confirmer {
+	return &confirmer{
+		want: opts.Durability, strict: opts.DurabilityStrict, metrics: m, log: log, reported: opts.Durability,
+	}
 }
 
 // confirm returns the level of the accepts and replays of a call that was made on a connection. again means that the
@@ -57,28 +61,54 @@ func (c *confirmer) confirm(
 	return level, err
 }
 
-// waitFor waits for the disk and for a replica, as far as DURABILITY asks for them. The error is one of the connection.
+// waitFor waits for what a call of the script has accepted, as far as DURABILITY asks for it. The error is one of the
+// connection.
 func (c *confirmer) waitFor(
 	conn *connection, marker string, again bool, reply lua.AdmitReply,
 ) (pipeline.Durability, error) {
-	byReply := conn.byReply
-	needsDisk, needsReplica := byReply != pipeline.DurabilityFsync, c.want == pipeline.DurabilityReplica
 	accepted, replayed := tally(reply)
+	disk, replicas := c.asks(conn)
 	switch {
-	case accepted+replayed == 0, !needsDisk && !needsReplica:
-		return byReply, nil
-	case needsDisk && !conn.waitsForDisk:
-		return byReply, nil
-	case time.Now().UnixNano() < c.suspendedUntil.Load():
-		return byReply, nil
+	case accepted+replayed == 0:
+		return conn.byReply, nil
+	case !c.strict && (!disk && !replicas || time.Now().UnixNano() < c.suspendedUntil.Load()):
+		return conn.byReply, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
 	defer cancel()
+	level, err := c.wait(ctx, conn, marker, again || replayed > 0)
+	switch {
+	case c.strict:
+		c.judge(conn, level, err)
+	case level != c.want:
+		c.suspendedUntil.Store(time.Now().Add(confirmSuspension).UnixNano())
+	}
+	return level, err
+}
+
+// asks returns what the server of a connection must be asked to wait for: nothing, where its reply is enough, or where
+// its disk can't be asked, because a replica alone is worth no more than memory.
+func (c *confirmer) asks(conn *connection) (disk, replicas bool) {
+	disk, replicas = conn.byReply != pipeline.DurabilityFsync, c.want == pipeline.DurabilityReplica
+	if disk && !conn.waitsForDisk {
+		return false, false
+	}
+	return disk, replicas
+}
+
+// wait waits for the disk and for a replica, as far as DURABILITY asks for them. The error is one of the connection.
+func (c *confirmer) wait(
+	ctx context.Context, conn *connection, marker string, own bool,
+) (pipeline.Durability, error) {
+	needsDisk, needsReplica := c.asks(conn)
+	if !needsDisk && !needsReplica {
+		return conn.byReply, nil
+	}
 	pipe := conn.Pipeline()
 	write := redis.NewStatusCmd(ctx, "set", marker, "1")
 	disk := redis.NewIntSliceCmd(ctx, "waitaof", 1, 0, confirmWait.Milliseconds())
 	replicas := redis.NewIntCmd(ctx, "wait", 1, confirmWait.Milliseconds())
-	if again || replayed > 0 {
+	if own {
 		// A wait covers what its own connection wrote. This write comes after the order in the one sequence that both the
 		// file and the replicas get, so one that has the write has the order.
 		_ = pipe.Process(ctx, write) // it is only queued
@@ -90,7 +120,7 @@ func (c *confirmer) waitFor(
 		_ = pipe.Process(ctx, replicas)
 	}
 	_, err := pipe.Exec(ctx)
-	level := byReply
+	level := conn.byReply
 	if write.Err() == nil {
 		if onDisk := disk.Val(); len(onDisk) > 0 && onDisk[0] >= 1 {
 			level = pipeline.DurabilityFsync
@@ -98,9 +128,6 @@ func (c *confirmer) waitFor(
 		if level == pipeline.DurabilityFsync && replicas.Val() >= 1 {
 			level = pipeline.DurabilityReplica
 		}
-	}
-	if level != c.want {
-		c.suspendedUntil.Store(time.Now().Add(confirmSuspension).UnixNano())
 	}
 	return level, err
 }
@@ -118,13 +145,20 @@ func tally(reply lua.AdmitReply) (accepted, replayed int) {
 	return accepted, replayed
 }
 
-// report counts the receipts by level, and logs a change of the level once.
+// report counts the receipts by level, and logs a change of the level.
 func (c *confirmer) report(reply lua.AdmitReply, level pipeline.Durability) {
 	accepted, replayed := tally(reply)
 	if accepted+replayed == 0 {
 		return
 	}
-	c.metrics.levels.WithLabelValues(string(level)).Add(float64(accepted + replayed))
+	if c.suffices(level) {
+		c.metrics.levels.WithLabelValues(string(level)).Add(float64(accepted + replayed))
+	}
+	c.reportChange(level)
+}
+
+// reportChange logs a change of the level once.
+func (c *confirmer) reportChange(level pipeline.Durability) {
 	c.mu.Lock()
 	before := c.reported
 	c.reported = level
@@ -133,6 +167,10 @@ func (c *confirmer) report(reply lua.AdmitReply, level pipeline.Durability) {
 	case level == before:
 	case level == c.want:
 		c.log.Info("accepts are as durable as DURABILITY asks for again", "durability", level)
+	case c.strict:
+		c.log.Warn("orders are refused, because DURABILITY can't be confirmed and DURABILITY_STRICT is on; "+
+			"look at Redis' disk, settings and replicas",
+			"durability", level, "wanted", c.want)
 	default:
 		c.log.Warn("accepts are less durable than DURABILITY asks for, and receipts say so; "+
 			"look at Redis' disk, settings and replicas",

@@ -26,6 +26,7 @@ type connection struct {
 	byReply      pipeline.Durability // what a reply on this connection proves
 	waitsForDisk bool                // the server can be asked to wait until the disk has everything
 	examined     time.Time           // zero: not yet, or again with the next call
+	confirmed    time.Time           // when DURABILITY was last confirmed on it; only with DURABILITY_STRICT
 }
 
 // connections keeps examined connections for later calls. A connection serves one call at a time.

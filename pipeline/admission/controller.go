@@ -19,7 +19,10 @@ import (
 
 // Options bound how much a Controller may queue and how long it may take. Zero values get the defaults.
 type Options struct {
-	Durability     pipeline.Durability // what to confirm before a buyer gets a receipt, which says what was; default fsync
+	Durability pipeline.Durability // what to confirm before a buyer gets a receipt, which says what was; default fsync
+	// DurabilityStrict refuses orders while Durability can't be confirmed; without it a receipt states a lower level.
+	DurabilityStrict bool
+
 	StreamMaxLag   int64               // unacknowledged events in a partition's stream; default DefaultStreamMaxLag
 	QueueLimit     int                 // requests waiting per sale and partition; default 8192, some 100 ms of work
 	BatchLimit     int                 // requests per script call; default and maximum lua.MaxAdmitBatch
@@ -84,7 +87,7 @@ func New(rdb redis.UniversalClient, keys pipeline.Keys, opts Options, m *Metrics
 	}
 	c := &Controller{
 		keys: keys, numbers: ordernumber.NewGenerator(rdb, keys), connections: newConnections(rdb, opts.Durability),
-		confirmer: newConfirmer(opts.Durability, m, log), opts: opts, metrics: m, log: log,
+		confirmer: newConfirmer(opts, m, log), opts: opts, metrics: m, log: log,
 	}
 	c.refusals = newRefusals(c)
 	return c
@@ -93,7 +96,7 @@ func New(rdb redis.UniversalClient, keys pipeline.Keys, opts Options, m *Metrics
 // Admit asks Redis for the order and waits for the outcome. One call has one outcome: a lost reply is retried with the
 // same order id. Errors: KindInvalid, KindOverloaded (queue full), KindNotLoaded (the sale is not in Redis, or Redis is
 // not verified yet), KindUnavailable (no answer in time: the order may or may not stand; a request with the same
-// Idempotency-Key finds out).
+// Idempotency-Key finds out; or, with ErrDurabilityUnavailable, refused before anything was taken).
 func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipeline.OrderRequest) (Decision, error) {
 	if err := req.Validate(); err != nil {
 		return Decision{}, err

@@ -45,12 +45,20 @@ type Decision struct {
 	Remaining   int64 // units left on the buyer's partition after the batch
 }
 
-// deliver gives each request of a batch its outcome.
-func (g *gate) deliver(batch []*pendingRequest, made attempted) {
-	reply := made.reply
+// deliver gives each request of a batch its outcome. It returns those whose accept is not confirmed as it must be.
+func (g *gate) deliver(batch []*pendingRequest, made attempted) (unconfirmed []*pendingRequest) {
+	reply, suffices := made.reply, g.controller.confirmer.suffices(made.level)
 	g.note(reply)
 	for i, pending := range batch {
 		outcome := reply.Outcomes[i]
+		if accept := outcome.Code == lua.AdmitAccepted || outcome.Code == lua.AdmitReplayed; accept && !suffices ||
+			!accept && pending.taken.Load() { // Redis had accepted it, and another process may still know of that
+			if !pending.taken.Swap(true) {
+				g.controller.metrics.unconfirmed.Inc()
+			}
+			unconfirmed = append(unconfirmed, pending)
+			continue
+		}
 		switch outcome.Code { //nolint:exhaustive // the others are decisions
 		case lua.AdmitNotLoaded:
 			pending.answer <- answer{err: pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", g.at.SaleID)}
@@ -71,4 +79,5 @@ func (g *gate) deliver(batch []*pendingRequest, made attempted) {
 			MaxQuantity: reply.MaxQuantity, Remaining: reply.Stock,
 		}}
 	}
+	return unconfirmed
 }

@@ -266,9 +266,10 @@ func TestTheLevelFollowsTheServer(t *testing.T) {
 	})
 }
 
-// TestEveryNodeOfAClusterHasItsOwnLevel: two servers share the partitions, and the disk of only one confirms.
-func TestEveryNodeOfAClusterHasItsOwnLevel(t *testing.T) {
-	t.Parallel()
+// twoServers is a rig on two servers that share the partitions, and the disk of only one confirms. isDurable reports
+// whether that one serves a buyer.
+func twoServers(t *testing.T, opts admission.Options) (r *pipelinetest.Rig, isDurable func(user string) bool) {
+	t.Helper()
 	durable, lazy := testkit.PrivateRedis(t), testkit.PrivateRedis(t, "appendfsync no")
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{
 		MaxRetries: -1, ContextTimeoutEnabled: true,
@@ -288,16 +289,24 @@ func TestEveryNodeOfAClusterHasItsOwnLevel(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: durable.URL(), NoSale: true})
+	r = pipelinetest.New(t, pipelinetest.Options{RedisURL: durable.URL(), NoSale: true})
 	if err := recovery.EnsureVerified(r.Ctx(), cluster, r.Keys, r.Store, r.Options.Partitions, r.Logger); err != nil {
 		t.Fatal(err)
 	}
 	r.Publisher = sales.NewPublisher(cluster, r.Keys, r.Store, r.Options.Partitions, r.Logger)
-	r.Admission = r.NewAdmission(cluster, admission.Options{})
+	r.Admission = r.NewAdmission(cluster, opts)
 	r.Sale = r.CreateSale(pipeline.Sale{Partitions: []pipeline.Partition{0, 1, 2, 3}})
+	return r, func(user string) bool {
+		return r.Redis.Exists(r.Ctx(), r.Keys.Sale(r.Sale.PartitionOf(user), r.Sale.ID)).Val() == 1
+	}
+}
+
+func TestEveryNodeOfAClusterHasItsOwnLevel(t *testing.T) {
+	t.Parallel()
+	r, isDurable := twoServers(t, admission.Options{})
 	onDurable := map[bool]int{}
 	for _, user := range users("buyer", 40) {
-		here := r.Redis.Exists(r.Ctx(), r.Keys.Sale(r.Sale.PartitionOf(user), r.Sale.ID)).Val() == 1
+		here := isDurable(user)
 		want := memory
 		if here {
 			want = fsync

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -27,12 +28,11 @@ type gate struct {
 	asked   atomic.Bool             // somebody asked for it since the last look
 	accepts atomic.Int64            // by this gate, of any attempt
 
-	refusedSince time.Time // used by the drain alone, as the next one
-	refused      int       // refusals since then
-
-	mu       sync.Mutex // protects the two below
-	queue    []*pendingRequest
-	draining bool
+	mu           sync.Mutex // protects the rest
+	queue        []*pendingRequest
+	draining     bool
+	refusedSince time.Time
+	refused      int // refusals since then
 }
 
 // gate returns the gate of a sale's partition, and makes it for the first request.
@@ -52,6 +52,7 @@ func newGate(c *Controller, at pipeline.SalePartition) *gate {
 type pendingRequest struct {
 	ctx     context.Context // of the buyer's request; ends with the time limit too
 	request lua.AdmitRequest
+	taken   atomic.Bool // Redis has accepted it, which is not confirmed: no answer may say otherwise any more
 	answer  chan answer // capacity 1: the gate never waits for a request that has ended
 }
 
@@ -78,8 +79,16 @@ func (g *gate) submit(ctx context.Context, request lua.AdmitRequest) (Decision, 
 	case got := <-pending.answer:
 		return got.decision, got.err
 	default:
-		return Decision{}, errNoAnswer
+		return Decision{}, pending.unknown()
 	}
+}
+
+// unknown is the answer to a request whose outcome is not known.
+func (p *pendingRequest) unknown() error {
+	if p.taken.Load() {
+		return errTaken
+	}
+	return errNoAnswer
 }
 
 func (g *gate) enqueue(pending *pendingRequest) error {
@@ -114,7 +123,7 @@ func (g *gate) drain() {
 		if batch == nil {
 			return
 		}
-		g.run(batch)
+		g.run(batch, false)
 	}
 }
 
@@ -133,8 +142,9 @@ func (g *gate) next() []*pendingRequest {
 }
 
 // run gets the outcome of a batch. It repeats a call whose reply was lost, with the same order ids, as long as a
-// request of the batch waits; requests that have ended are not admitted any more.
-func (g *gate) run(batch []*pendingRequest) {
+// request of the batch waits; requests that have ended are not admitted any more. So it does with accepts that must be
+// confirmed, but apart: meanwhile the gate answers those who come next.
+func (g *gate) run(batch []*pendingRequest, apart bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			g.controller.log.Error("admission panicked",
@@ -143,35 +153,57 @@ func (g *gate) run(batch []*pendingRequest) {
 		}
 	}()
 	backoff := retry.NewRequestBackoff()
-	for again := false; ; again = true {
+	for again := apart; ; again = true {
 		batch = slices.DeleteFunc(batch, func(pending *pendingRequest) bool { return pending.ctx.Err() != nil })
 		if len(batch) == 0 {
 			return
 		}
 		made, err := g.attempt(batch, again)
 		if err == nil {
-			g.deliver(batch, made)
-			return
-		}
-		g.controller.metrics.retries.Inc()
-		if redis.HasErrorPrefix(err, "BADSLOT") && len(batch) > 1 {
-			for i := range batch { // one buyer's slot can't be read: the others' requests must not fail for it
-				g.run(batch[i : i+1])
+			if batch = g.deliver(batch, made); len(batch) == 0 {
+				return
 			}
-			return
+			err = errUnconfirmed
 		}
-		if !retry.IsTransient(err) {
-			g.controller.log.Warn("admission failed", "sale", g.at.SaleID, "error", err)
-			fail(batch, retry.Unavailable(err))
+		switch {
+		case errors.Is(err, errUnconfirmed) && !apart:
+			g.controller.drains.Go(func() { g.run(batch, true) })
+			return
+		case !errors.Is(err, errUnconfirmed) && g.failed(batch, err, apart):
 			return
 		}
 		backoff.Wait(context.Background()) // a request that ends meanwhile is noticed after it
 	}
 }
 
+// failed reports whether a failed call was the last one for this batch.
+func (g *gate) failed(batch []*pendingRequest, err error, apart bool) bool {
+	if errors.Is(err, ErrDurabilityUnavailable) { // no call was made; logged when it began
+		fail(batch, err)
+		return true
+	}
+	g.controller.metrics.retries.Inc()
+	if redis.HasErrorPrefix(err, "BADSLOT") && len(batch) > 1 {
+		for i := range batch { // one buyer's slot can't be read: the others' requests must not fail for it
+			g.run(batch[i:i+1], apart)
+		}
+		return true
+	}
+	if !retry.IsTransient(err) {
+		g.controller.log.Warn("admission failed", "sale", g.at.SaleID, "error", err)
+		fail(batch, retry.Unavailable(err))
+		return true
+	}
+	return false
+}
+
 // fail gives the requests of a batch that have no answer yet an error.
 func fail(batch []*pendingRequest, err error) {
 	for _, pending := range batch {
+		err := err
+		if pending.taken.Load() {
+			err = pending.unknown()
+		}
 		select {
 		case pending.answer <- answer{err: err}:
 		default: // already answered

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +18,8 @@ type Metrics struct {
 	retries   prometheus.Counter
 	levels    *prometheus.CounterVec
 
-	remembered prometheus.Counter
+	remembered  prometheus.Counter
+	unconfirmed prometheus.Counter
 }
 
 // NewMetrics registers the metrics; a nil registerer leaves them unregistered.
@@ -44,13 +46,23 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		levels: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_admissions_durability_total", Help: "Receipts by what was confirmed before they were given.",
 		}, []string{"level"}),
+		unconfirmed: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_admissions_unconfirmed_total",
+			Help: "Accepts that got no receipt at once, because DURABILITY_STRICT is on and they were not confirmed.",
+		}),
 	}
 }
+
+// resultNotDurable tells refusals of DURABILITY_STRICT from a Redis that does not answer.
+const resultNotDurable = "durability-unavailable"
 
 func (m *Metrics) answered(saleID string, result Result, err error, took time.Duration) {
 	label := string(result)
 	if err != nil {
 		label = string(pipeline.KindOf(err))
+	}
+	if errors.Is(err, ErrDurabilityUnavailable) {
+		label = resultNotDurable
 	}
 	m.requests.WithLabelValues(saleID, label).Inc()
 	m.duration.Observe(took.Seconds())

@@ -111,25 +111,36 @@ func (g *gate) refuse(req *pipeline.OrderRequest) (Decision, bool) {
 	}, true
 }
 
-// note learns from a reply: an accept ends what is remembered, and a flood of refusals has the gate watched. Only the
-// gate's drain calls it, before anybody gets an answer.
+// note learns from a reply, before anybody gets an answer: an accept ends what is remembered, and a flood of refusals
+// has the gate watched.
 func (g *gate) note(reply lua.AdmitReply) {
-	now := time.Now()
-	if now.Sub(g.refusedSince) > floodTime {
-		g.refusedSince, g.refused = now, 0
-	}
+	refused := 0
 	for _, o := range reply.Outcomes {
 		switch o.Code { //nolint:exhaustive // the others say nothing of all buyers
 		case lua.AdmitAccepted:
 			g.accepts.Add(1)
 		case lua.AdmitSoldOut, lua.AdmitNotOpen, lua.AdmitClosed, lua.AdmitPaused:
-			g.refused++
+			refused++
 		}
 	}
-	if g.refused >= flood {
-		g.refusedSince, g.refused = now, 0
+	if refused > 0 && g.isFlood(refused) {
 		g.controller.refusals.watch(g)
 	}
+}
+
+// isFlood counts refusals, and reports whether they came to a flood.
+func (g *gate) isFlood(refused int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if now.Sub(g.refusedSince) > floodTime {
+		g.refusedSince, g.refused = now, 0
+	}
+	if g.refused += refused; g.refused < flood {
+		return false
+	}
+	g.refusedSince, g.refused = now, 0
+	return true
 }
 
 // refusals keeps the memories of gates fresh. It has a goroutine only while there are some.
