@@ -134,6 +134,29 @@ var defects = []defect{
 		"return !c.strict || level == c.want }\n",
 		"return !c.strict || level != \"\" }\n",
 	}}, caughtBy: &test{"./pipeline/admission", "TestAnUnconfirmedAcceptIsNotTold"}},
+	{name: "memory-never-dropped", edits: []edit{{
+		"pipeline/admission/refusals.go",
+		"	if now.Sub(r.asked) >= refusalAge {\n",
+		"	if false {\n",
+	}, {
+		"pipeline/admission/refusals.go",
+		"{ // somebody may be accepted\n		g.refusal.Store(nil)\n",
+		"{\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestAUnitThatIsGivenBackIsSoldDuringAFlood"}},
+	{name: "memory-outlives-trust", edits: []edit{{
+		"pipeline/admission/refusals.go",
+		"	if now.Sub(r.asked) >= refusalAge {\n",
+		"	if false {\n",
+	}, {
+		"pipeline/admission/refusals.go",
+		"		if !reply.Known || reply.Sales[i].State == \"\" {\n			w.forget(g, state)\n",
+		"		if !reply.Known || reply.Sales[i].State == \"\" {\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestMemoryEndsWithTheTrustInRedis"}},
+	{name: "memory-forgets-the-holders", edits: []edit{{
+		"pipeline/admission/refusals.go",
+		"; perhaps {\n",
+		"; perhaps && false {\n",
+	}}, caughtBy: &test{"./pipeline/admission", "TestASoldOutSaleNeedsNoRedis"}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
 		"pipeline/recovery/collect.go",
 		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
