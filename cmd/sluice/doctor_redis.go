@@ -79,7 +79,8 @@ func (d *doctor) durability(f redisstore.Features) {
 		if d.cfg.Strict {
 			without = "orders are refused, because DURABILITY=replica and DURABILITY_STRICT is on"
 		}
-		d.note(f.Replicas > 0, "Redis replicas", strconv.Itoa(f.Replicas)+" connected", "connect a replica: until then "+without)
+		d.note(f.Replicas > 0, "Redis replicas", strconv.Itoa(f.Replicas)+" connected",
+			"connect a replica: until then "+without)
 	}
 }
 
