@@ -11,13 +11,13 @@ import (
 	"sluice/internal/testkit"
 )
 
-// frozenLimit is generous: a busy machine is no fault. On an idle one the others sell again within ten seconds; one that
-// waits for whoever was elected waits for as long as that stands still.
+// frozenLimit is generous: a busy machine is no fault. On an idle one the others sell again within ten seconds; one
+// that waits for whoever was elected waits for as long as that stands still.
 const frozenLimit = time.Minute
 
 // TestAFrozenVerifier: Redis loses everything, and the process that was elected to repair it stands still in the middle
-// of it. Another one takes over, and no order is lost, by the frozen one neither. An api that stands still is worse than
-// a worker: the others wait for its accept journal, too.
+// of it. Another one takes over, and no order is lost, by the frozen one neither. An api that stands still is worse
+// than a worker: the others wait for its accept journal, too.
 func TestAFrozenVerifier(t *testing.T) {
 	t.Parallel()
 	t.Run("any", func(t *testing.T) { frozenVerifier(t, false) })

@@ -202,8 +202,8 @@ func (r *run) silence(d injected) time.Duration {
 	return longest
 }
 
-// complete is how long after a fault's end the last order that was accepted during it was in Postgres. Both times are by
-// the stores' clocks: an order whose times can't be right, because one of those was wrong then, is left out.
+// complete is how long after a fault's end the last order that was accepted during it was in Postgres. Both times are
+// by the stores' clocks: an order whose times can't be right, because one of those was wrong then, is left out.
 func complete(orders []buyers.Order, d injected) time.Duration {
 	var last time.Duration
 	now := time.Now()

@@ -10,8 +10,8 @@ import (
 )
 
 // insertNewQuery and insertQuery are the whole transaction in one statement. insertNewQuery takes orders that have no
-// row: one that has fails it as a whole. insertQuery passes over those, for which it looks into every unique index twice,
-// which costs half as much again for each order. The parts run in the order in which they read each other:
+// row: one that has fails it as a whole. insertQuery passes over those, for which it looks into every unique index
+// twice, which costs half as much again for each order. The parts run in the order in which they read each other:
 //
 //   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
 //     before this is over (00007_generation.sql).

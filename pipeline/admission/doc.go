@@ -6,7 +6,8 @@
 // the script, on a connection of connections.go whose server examine.go has seen; confirm.go, which finds out how
 // durable its accepts are; strict.go, which refuses orders where that must be DURABILITY and can't be; journal.go,
 // which keeps the accepts, to submit them again if Redis loses them; and decision.go, what the buyer is answered.
-// refusals.go answers a flood that Redis would refuse, from memory. rehearse.go does all of it but the order, for /readyz.
+// refusals.go answers a flood that Redis would refuse, from memory. rehearse.go does all of it but the order, for
+// /readyz.
 //
 // It relies on the sale being in Redis (package sales) and on Redis being verified (package recovery); until then it
 // answers KindNotLoaded. It never asks Postgres. It persists nothing: from the event on, an order belongs to package

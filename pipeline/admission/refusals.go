@@ -13,8 +13,8 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// Nearly all buyers of a flash sale are refused, and nearly all of those for the same reason: the sale has not begun, is
-// sold out, or is over. As long as that is so on a partition, nothing changes for a buyer who has no order there, so
+// Nearly all buyers of a flash sale are refused, and nearly all of those for the same reason: the sale has not begun,
+// is sold out, or is over. As long as that is so on a partition, nothing changes for a buyer who has no order there, so
 // that the answer needs no Redis: a gate that refuses a flood remembers why, and who has an order. Whoever may have one
 // is asked about in Redis as always.
 
@@ -57,8 +57,8 @@ var buyerSeed = maphash.MakeSeed()
 
 func hashOf(userID string) uint64 { return maphash.String(buyerSeed, userID) }
 
-// result is the answer to a buyer without a slot, by the same rules and in the same order as admit.lua; empty where only
-// Redis can tell.
+// result is the answer to a buyer without a slot, by the same rules and in the same order as admit.lua; empty where
+// only Redis can tell.
 func (r *refusal) result(quantity int, now time.Time) Result {
 	earliest := r.nowMS + now.Sub(r.answered).Milliseconds()
 	latest := r.nowMS + 1 + now.Sub(r.asked).Milliseconds() + 1

@@ -70,8 +70,10 @@ func TestASoldOutSaleNeedsNoRedis(t *testing.T) {
 	}{
 		{"a holder", pipeline.OrderRequest{UserID: "ann", Quantity: 1}, admission.AlreadyOrdered},
 		{"a holder with the same key", bob, admission.Replayed},
-		{"a holder with the key for more", pipeline.OrderRequest{UserID: "bob", Quantity: 1, IdempotencyKey: "key"},
-			admission.KeyReused},
+		{
+			"a holder with the key for more", pipeline.OrderRequest{UserID: "bob", Quantity: 1, IdempotencyKey: "key"},
+			admission.KeyReused,
+		},
 		{"a newcomer who wants too many", pipeline.OrderRequest{UserID: "cy", Quantity: 3}, admission.OverLimit},
 		{"a newcomer", pipeline.OrderRequest{UserID: "cy", Quantity: 2}, admission.SoldOut},
 	} {
@@ -118,8 +120,8 @@ func TestAUnitThatIsGivenBackIsSoldDuringAFlood(t *testing.T) {
 	}
 }
 
-// Whatever happens to a sale: what is answered from memory is what Redis answers. The other controller has seen no flood,
-// and asks Redis for everybody.
+// Whatever happens to a sale: what is answered from memory is what Redis answers. The other controller has seen no
+// flood, and asks Redis for everybody.
 func TestMemoryAgreesWithRedis(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 20, MaxQuantity: 3}})
