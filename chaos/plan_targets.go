@@ -61,8 +61,8 @@ func inTime(first step, k kind, after time.Duration) bool {
 	return true
 }
 
-// least chooses a kind: those that had no turn yet before the others, then by how often the plan has what they stand
-// for, then by their own turns. It is empty where none is suitable.
+// least chooses a kind: rare ones first, as long as they may come; then those that had no turn yet before the others,
+// then by how often the plan has what they stand for, then by their own turns. It is empty where none is suitable.
 func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 	var chosen kind
 	var best [3]int
@@ -73,6 +73,9 @@ func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 		}
 		suitable, n := count(k)
 		key := [3]int{min(p.used[k], 1), n, p.used[k]}
+		if traits[k].rare { // its time is short
+			key[0] = -1
+		}
 		if suitable && (chosen == "" || slices.Compare(key[:], best[:]) < 0) {
 			chosen, best = k, key
 		}
