@@ -112,8 +112,6 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 	if err != nil {
 		return Decision{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
-	defer cancel()
 	decision, err := g.submit(ctx, request)
 	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err

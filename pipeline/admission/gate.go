@@ -50,7 +50,8 @@ func newGate(c *Controller, at pipeline.SalePartition) *gate {
 
 // pendingRequest is one request without an outcome yet.
 type pendingRequest struct {
-	ctx     context.Context // of the buyer's request; ends with the time limit too
+	ctx     context.Context // of the buyer's request
+	until   time.Time       // its time limit
 	request lua.AdmitRequest
 	taken   atomic.Bool // Redis has accepted it, which is not confirmed: no answer may say otherwise any more
 	answer  chan answer // capacity 1: the gate never waits for a request that has ended
@@ -64,16 +65,32 @@ type answer struct {
 var errNoAnswer = pipeline.Errorf(pipeline.KindUnavailable,
 	"no answer from Redis in time; repeat the request with the same Idempotency-Key")
 
+// timers bound the waiting of requests. A context with a limit would cost each request four allocations.
+var timers = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}}
+
+// ended reports whether nobody waits for the answer any more.
+func (p *pendingRequest) ended() bool { return p.ctx.Err() != nil || !time.Now().Before(p.until) }
+
 // submit queues a request and waits for its answer.
 func (g *gate) submit(ctx context.Context, request lua.AdmitRequest) (Decision, error) {
-	pending := &pendingRequest{ctx: ctx, request: request, answer: make(chan answer, 1)}
+	limit := g.controller.opts.RequestTimeout
+	pending := &pendingRequest{ctx: ctx, until: time.Now().Add(limit), request: request, answer: make(chan answer, 1)}
 	if err := g.enqueue(pending); err != nil {
 		return Decision{}, err
 	}
+	timer := timers.Get().(*time.Timer)
+	defer timers.Put(timer)
+	defer timer.Stop() // nothing is left in its channel then
+	timer.Reset(limit)
 	select {
 	case got := <-pending.answer:
 		return got.decision, got.err
 	case <-ctx.Done():
+	case <-timer.C:
 	}
 	select { // both may have come at once, and an answer counts for more
 	case got := <-pending.answer:
@@ -154,7 +171,7 @@ func (g *gate) run(batch []*pendingRequest, apart bool) {
 	}()
 	backoff := retry.NewRequestBackoff()
 	for again := apart; ; again = true {
-		batch = slices.DeleteFunc(batch, func(pending *pendingRequest) bool { return pending.ctx.Err() != nil })
+		batch = slices.DeleteFunc(batch, (*pendingRequest).ended)
 		if len(batch) == 0 {
 			return
 		}
