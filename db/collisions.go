@@ -17,11 +17,22 @@ const (
 
 // retryCollisions runs a transaction again when it lost against another one, which wrote nothing.
 func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) (T, error) {
+	return retryWhile(ctx, collides, transaction)
+}
+
+// retryTwins is retryCollisions for a statement whose `on conflict` names one unique index of a table that has several.
+// The same row, inserted by another call at the same moment, may be met in one of the others first, which is an error.
+// By the next try that row is visible, and `on conflict` takes it. A violation that remains is a real one.
+func retryTwins[T any](ctx context.Context, transaction func() (T, error)) (T, error) {
+	return retryWhile(ctx, func(err error) bool { return collides(err) || hasCode(err, codeUniqueViolation) }, transaction)
+}
+
+func retryWhile[T any](ctx context.Context, lost func(error) bool, transaction func() (T, error)) (T, error) {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = collisionBackoff, collisionBackoffMax
 	return backoff.Retry(ctx, func() (T, error) {
 		result, err := transaction()
-		if err != nil && !collides(err) {
+		if err != nil && !lost(err) {
 			return result, backoff.Permanent(err)
 		}
 		return result, err

@@ -31,7 +31,9 @@ select count(*) from fence`
 // KindData, KindUnavailable.
 func (s *Store) RecordJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry) error {
 	const subject = "record a waitlist entry"
-	current, err := queryValue[int](ctx, s, subject, recordJoinQuery, waitlistArguments(generation, entry)...)
+	current, err := retryTwins(ctx, func() (int, error) {
+		return queryValue[int](ctx, s, subject, recordJoinQuery, waitlistArguments(generation, entry)...)
+	})
 	if err == nil && current == 0 {
 		return pipeline.ErrStaleGeneration
 	}
@@ -63,9 +65,12 @@ func (s *Store) RecordLeave(
 ) (bool, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	var current, recorded int
+	var recorded int
 	args := append(waitlistArguments(generation, entry), ticket)
-	err := s.pool.QueryRow(ctx, recordLeaveQuery, args...).Scan(&current, &recorded)
+	current, err := retryTwins(ctx, func() (current int, err error) {
+		err = s.pool.QueryRow(ctx, recordLeaveQuery, args...).Scan(&current, &recorded)
+		return current, err
+	})
 	if err == nil && current == 0 {
 		return false, pipeline.ErrStaleGeneration
 	}
