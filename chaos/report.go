@@ -65,7 +65,7 @@ func (r *run) prove(ctx context.Context) (*buyers.Proof, *buyers.Stores, error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the stores: %w", err)
 	}
-	return buyers.Prove(r.history, stores, buyers.Terms{Lossy: r.lossy()}), stores, nil
+	return buyers.Prove(r.history, stores, buyers.Terms{Lossy: r.lossy(), Blind: r.blind()}), stores, nil
 }
 
 // audit has the pipeline audit each sale, and returns what is not clean and exact.
@@ -94,6 +94,17 @@ func (r *run) lossy() bool {
 		t := traits[f.Kind]
 		return (t.loses || t.mislays) && f.hits > 0
 	})
+}
+
+// blind are the split brains: an API that still takes the old primary for the new one goes by its stock. It can accept
+// nothing that stands, but what it says is sold out may be for sale again at the new one.
+func (r *run) blind() (spans []buyers.Span) {
+	for _, f := range r.scheduler.faults {
+		if f.Kind == splitBrain {
+			spans = append(spans, buyers.Span{From: f.began.Sub(r.history.Began), To: f.ended.Sub(r.history.Began)})
+		}
+	}
+	return spans
 }
 
 // maxDescribed findings at most; each takes a look through the whole history.

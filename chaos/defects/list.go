@@ -191,5 +191,5 @@ var defects = []defect{
 		"pipeline/worker/stale_generation.go",
 		"	for at, group := range bySalePartition(events) {\n",
 		"	for at, group := range bySalePartition(events[:0]) {\n",
-	}}},
+	}}, caughtBy: &test{"./pipeline/recovery", "TestInFlightEventsOutliveALoss"}},
 }

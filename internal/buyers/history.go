@@ -209,7 +209,7 @@ func (h *History) Losers() []uint32 {
 	defer h.mu.Unlock()
 	var losers []uint32
 	for buyer, m := range h.recall() {
-		if m.soldOut && len(m.accepted) == 0 && len(m.openKeys) == 0 {
+		if len(m.soldOut) > 0 && len(m.accepted) == 0 && len(m.openKeys) == 0 {
 			losers = append(losers, buyer)
 		}
 	}
@@ -227,9 +227,9 @@ type promise struct {
 type memory struct {
 	sale     string
 	quantity uint8
-	accepted []promise // named by a 202, each once
-	named    []promise // named by a 409 already-ordered, each once
-	soldOut  bool
+	accepted []promise       // named by a 202, each once
+	named    []promise       // named by a 409 already-ordered, each once
+	soldOut  []time.Duration // when the answer came, after the start
 	// unanswered counts requests; openKeys are those of which none was answered since.
 	unanswered int
 	openKeys   []int16
@@ -281,7 +281,7 @@ func (m *memory) add(f Fact) {
 		addOnce(&m.namedKeys, f.Key)
 		addOnce(&m.named, promise{order: f.Order})
 	case SoldOut:
-		m.soldOut = true
+		m.soldOut = append(m.soldOut, f.At)
 	case NoAnswer, NotOpen, Closed, Unexpected:
 	}
 }

@@ -55,10 +55,15 @@ var rules = []rule{
 	ruleBadMoney, ruleEnds, ruleInOrder, ruleTurns, ruleUnits, ruleSlots, ruleLetters,
 }
 
+// Span is a time after the start.
+type Span struct{ From, To time.Duration }
+
 // Terms say what must be true of a run besides what always must.
 type Terms struct {
 	Answered bool // every request has an answer in the end, and no answer was strange
 	Lossy    bool // Redis lost data: an accept may be taken back, with a dead letter, and a slot forgets its key
+	// Blind are times in which an API could not know what the others sell: what it says is sold out may not be.
+	Blind []Span
 	// Stock and Price are of the one sale that the rush must sell out, and whose units are all paid or for sale in
 	// the end. 0: sales are free, nothing ends, and none has to sell out.
 	Stock    int

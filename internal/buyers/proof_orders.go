@@ -3,6 +3,7 @@ package buyers
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // checkPromises compares each order that an answer named with its row.
@@ -146,11 +147,18 @@ func (p *Proof) causeless(r *Order) string {
 	return ""
 }
 
+// lied reports whether a buyer was answered sold-out by an API that could know better.
+func (p *Proof) lied(m *memory) bool {
+	return slices.ContainsFunc(m.soldOut, func(at time.Duration) bool {
+		return !slices.ContainsFunc(p.terms.Blind, func(s Span) bool { return s.From <= at && at <= s.To })
+	})
+}
+
 // checkAnswers looks for answers to one buyer that can't all be true.
 func (p *Proof) checkAnswers() {
 	for buyer, m := range p.buyers {
 		user, e := UserOf(buyer), p.history.entries[buyer]
-		if m.soldOut && len(m.accepted) > 0 {
+		if p.lied(m) && len(m.accepted) > 0 {
 			p.find(Contradicted, subject{ruleNoLie, user, m.accepted[0].order}, "%s has order %s and was answered sold-out",
 				user, m.accepted[0].order)
 		}
@@ -159,7 +167,7 @@ func (p *Proof) checkAnswers() {
 				continue
 			}
 			w := subject{ruleSameOrder, user, one.order}
-			if m.soldOut && len(m.accepted) == 0 {
+			if p.lied(m) && len(m.accepted) == 0 {
 				p.find(Contradicted, w, "%s has order %s and was answered sold-out", user, one.order)
 			}
 			// A rebuilt slot does not know the key any more; else the own key always gets the own 202.

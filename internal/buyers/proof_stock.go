@@ -64,7 +64,7 @@ func (p *Proof) checkUnits(s *saleState, live int64, gone bool) {
 
 func (p *Proof) saidSoldOut(sale string) bool {
 	for _, m := range p.buyers {
-		if m.soldOut && m.sale == sale {
+		if p.lied(m) && m.sale == sale {
 			return true
 		}
 	}

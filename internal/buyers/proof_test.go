@@ -317,3 +317,23 @@ func examine(h *History, a Answer) {
 	c := &Client{History: h, opts: Options{Durability: "fsync"}}
 	h.note(r.Buyer, r.Key, c.examine(r, a), a.OrderID)
 }
+
+// What an API said in a split brain is no lie; the same answer at another time is.
+func TestSoldOutInASplitBrain(t *testing.T) {
+	t.Parallel()
+	h, b := honest()
+	h.note(0, 9, SoldOut, "")
+	h.facts[len(h.facts)-1].At = 7 * time.Second
+	for _, test := range []struct {
+		blind []Span
+		lies  int
+	}{
+		{nil, 1},
+		{[]Span{{0, 6 * time.Second}, {8 * time.Second, 9 * time.Second}}, 1},
+		{[]Span{{0, time.Second}, {6 * time.Second, 8 * time.Second}}, 0},
+	} {
+		if got := Prove(h, b, Terms{Blind: test.blind}).Counts()[Contradicted]; got != test.lies {
+			t.Errorf("blind %v: got %d contradictions, want %d", test.blind, got, test.lies)
+		}
+	}
+}
