@@ -82,3 +82,21 @@ func (s *Store) Witnesses(ctx context.Context, saleID string) ([]audit.Witness, 
 		)
 		from journal_reports r order by r.journal_id`, saleID)
 }
+
+// ReportsOfUnknownSales counts the orders that journals have reported of sales that Postgres does not know: it was
+// restored to before they were made, or the journals are of another database.
+func (s *Store) ReportsOfUnknownSales(ctx context.Context) (map[string]int64, error) {
+	type unknown struct {
+		Sale   string
+		Orders int64
+	}
+	found, err := queryAll(ctx, s, "reports of unknown sales", pgx.RowToStructByPos[unknown], `
+		select o.sale_id, count(*) from overdue_accepts o
+		where not exists (select from sales s where s.id = o.sale_id)
+		group by o.sale_id`)
+	counts := make(map[string]int64, len(found))
+	for _, u := range found {
+		counts[u.Sale] = u.Orders
+	}
+	return counts, err
+}

@@ -36,6 +36,14 @@ var deniedCalls = map[string]struct {
 			return err
 		},
 	},
+	"settle what others settled": {
+		func(f *fixture) { f.load(f.openSale(5)); f.deliver() },
+		func(f *fixture) error {
+			items := []lua.SettleItem{{EntryID: "1-1"}, {EntryID: f.firstEntry(), LockKey: f.lockKey(1)}}
+			_, err := lua.Settle(f.ctx, f.rdb, f.saleKeys.Orders, group, "token", items)
+			return err
+		},
+	},
 	"claim": {
 		func(f *fixture) { f.load(f.openSale(5)); f.deliver() },
 		func(f *fixture) error {
@@ -114,7 +122,8 @@ func TestADeniedCommandLeavesNoHalf(t *testing.T) {
 	for name, test := range deniedCalls {
 		refused := 0
 		for _, command := range []string{
-			"XADD", "HSET", "HDEL", "ZADD", "ZREM", "ZCARD", "ZRANK", "XACK", "XDEL", "XCLAIM", "MGET", "DEL", "HMGET",
+			"XADD", "HSET", "HDEL", "ZADD", "ZREM", "ZCARD", "ZRANK", "XACK", "XDEL", "XCLAIM", "XINFO", "MGET", "DEL",
+			"HMGET",
 		} {
 			f := fixtureOn(t, rdb, testkit.Prefix(t)+name+command)
 			rights(f)

@@ -12,7 +12,7 @@ import (
 var (
 	scripts = map[string]*redis.Script{} // by name
 
-	commandWord = regexp.MustCompile(`(?:call\(|\{ )'([A-Z]+)'(?:, '(DELCONSUMER)')?`)
+	commandWord = regexp.MustCompile(`(?:call\(|\{ )'([A-Z]+)'(?:, '(DELCONSUMER|GROUPS)')?`)
 	writes      = []string{
 		"DEL", "HDEL", "HSET", "INCRBY", "PERSIST", "RENAME", "SET", "UNLINK", "XACK", "XADD", "XCLAIM", "XDEL", "XGROUP",
 		"ZADD", "ZREM",

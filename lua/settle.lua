@@ -34,9 +34,8 @@ local function parts(entry_id)
   return tonumber(ms), tonumber(n)
 end
 
--- delivered is the id of the last entry that the group was given; "0-0" where there is no such group.
-local function delivered()
-  local groups = redis.pcall('XINFO', 'GROUPS', orders)
+-- delivered is the id of the last entry that the group was given, by its description; "0-0" where there is none.
+local function delivered(groups)
   for _, fields in ipairs(groups) do
     local found, last = false, '0-0'
     for i = 1, #fields, 2 do
@@ -64,7 +63,8 @@ local entries = { unpack(ARGV, 3) }
 local acked = call('XACK', orders, group, unpack(entries))
 if acked < #entries then
   local past = {}
-  local last_ms, last_n = delivered()
+  -- pcall: a stream that is gone has no groups, and nothing to delete
+  local last_ms, last_n = delivered(redis.pcall('XINFO', 'GROUPS', orders))
   for _, entry_id in ipairs(entries) do
     local ms, n = parts(entry_id)
     if ms < last_ms or ms == last_ms and n <= last_n then

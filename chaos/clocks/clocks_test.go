@@ -50,7 +50,11 @@ func TestClocks(t *testing.T) {
 			if off := r.clocks[name].reads(time.Now()); (off - by).Abs() > wrongBy/2 {
 				t.Fatalf("the clock of %s is off by %s, want %s", name, off, by)
 			}
+			if name == "api-1" { // which is strict: what it notes of this, it notes by the wrong clock
+				r.confirms(ctx, false)
+			}
 			time.Sleep(hold) // this is the fault, nothing is waited for
+			r.confirms(ctx, true)
 			must(t, r.clocks[name].set(0))
 			r.moving(time.Now(), after)
 			row := fmt.Sprintf("%-12s %6s", name, by)

@@ -45,7 +45,7 @@ const (
 )
 
 // What must go on while a clock is wrong, and how it is seen.
-var signals = []string{"accept", "row", "expiry", "unit given back", "payment", "hand-over"}
+var signals = []string{"accept", "row", "expiry", "unit given back", "payment", "hand-over", "strict accept"}
 
 const countsQuery = `
 select
@@ -127,12 +127,23 @@ func (r *rig) launch(servers *localservers.Servers, path, name, dir string) *pro
 	must(r.T, err)
 	p, err := programs.Launch(servers, programs.Program{
 		Name: name, Path: path, OnLine: r.heard, Environ: append(programs.Environ(), moved.Environ(),
+			"DURABILITY_STRICT="+strconv.FormatBool(name == "api-1"),
 			"REDIS_URL="+servers.Redis.URL(), "DATABASE_URL="+servers.Postgres.URL(), "DURABILITY=fsync", "AUTH_MODE=dev",
 			"LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "PAYMENT_WEBHOOK_SECRET="+r.secret),
 	})
 	must(r.T, err)
 	r.clocks[name] = clock{moved.Set, func(now time.Time) time.Duration { return r.processTime(p, now) }}
 	return p
+}
+
+// confirms has Redis flush every write, or not: then a strict api accepts nothing.
+func (r *rig) confirms(ctx context.Context, flush bool) {
+	r.Helper()
+	policy := map[bool]string{true: "always", false: "everysec"}[flush]
+	must(r.T, r.rdb.ConfigSet(ctx, "appendfsync", policy).Err())
+	if !flush { // new connections look at once
+		must(r.T, r.rdb.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	}
 }
 
 // clock can be moved, and says how far it is ahead of an instant.
@@ -237,6 +248,9 @@ func (r *rig) buy(ctx context.Context, n int) {
 	told := time.Now()
 	r.mu.Lock()
 	r.came["accept"] = append(r.came["accept"], told)
+	if n%len(r.apis) == 0 {
+		r.came["strict accept"] = append(r.came["strict accept"], told)
+	}
 	if n%payEvery != 0 {
 		r.unpaid[receipt.OrderID] = told
 	}
@@ -309,7 +323,7 @@ func (r *rig) look(ctx context.Context, before *[5]int64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, signal := range signals[1:] {
+	for i, signal := range signals[1:6] {
 		if now[i] > before[i] {
 			r.came[signal] = append(r.came[signal], time.Now())
 		}

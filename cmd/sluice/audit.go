@@ -43,7 +43,11 @@ func (c *auditCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		views = journals.complete(views, c.Sale == "")
+		reported, err := s.postgres.ReportsOfUnknownSales(a.ctx)
+		if err != nil {
+			return err
+		}
+		views = journals.complete(views, c.Sale == "", reported)
 		if a.json {
 			err = a.printJSON(views)
 		} else {

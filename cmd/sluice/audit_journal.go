@@ -54,14 +54,17 @@ func (s *stores) readWitnesses(a *app, files []string) (journalWitnesses, error)
 }
 
 // complete adds to audits what the files say beside them: where they are torn, and, where all sales were audited, the
-// receipts of sales that Postgres does not know.
-func (j *journalWitnesses) complete(views []view.Audit, all bool) []view.Audit {
+// receipts of sales that Postgres does not know, those that apis have reported included.
+func (j *journalWitnesses) complete(views []view.Audit, all bool, reported map[string]int64) []view.Audit {
 	audited := map[string]bool{}
 	for i := range views {
 		views[i].Notes = append(views[i].Notes, j.torn...)
 		audited[views[i].SaleID] = true
 	}
 	unknown := map[string]int64{}
+	if all {
+		maps.Copy(unknown, reported)
+	}
 	for _, w := range j.witnesses {
 		for _, o := range w.Orders {
 			if all && !audited[o.SaleID] {

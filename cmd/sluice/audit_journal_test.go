@@ -100,3 +100,14 @@ func TestAuditBelievesFiles(t *testing.T) {
 	sluice(t, shop, "journal", "replay", "--apply", file).mustFine(t)
 	sluice(t, shop, "audit", "--journal", file).mustFine(t)
 }
+
+// Postgres was restored to before a sale was made: what its api has reported of it is a finding.
+func TestAuditBelievesReportsOfUnknownSales(t *testing.T) {
+	t.Parallel()
+	shop := servers(t)
+	sluice(t, shop, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
+	leftJournal(t, shop, "drop-2", "drop-2")
+	if got := sluice(t, shop, "audit"); got.code != 1 || !strings.Contains(got.out, "2 receipts") {
+		t.Errorf("got exit code %d, want 1, and the receipts of drop-2\n%s", got.code, got.out)
+	}
+}

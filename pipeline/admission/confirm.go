@@ -26,6 +26,12 @@ const (
 	confirmSuspension = time.Second
 )
 
+var started = time.Now()
+
+// uptime is in ns, and above 0. Unlike the time of day it never goes back: what waits for an instant of a clock that was
+// an hour ahead would wait for an hour.
+func uptime() int64 { return max(1, int64(time.Since(started))) }
+
 // confirmer finds out how durable the accepts of a call are. It reports no level that was not confirmed on the very
 // connection that accepted, by a server process that was examined on that connection.
 type confirmer struct {
@@ -34,7 +40,7 @@ type confirmer struct {
 	metrics *Metrics
 	log     *slog.Logger
 
-	suspendedUntil atomic.Int64 // Unix time in ns; see confirmSuspension; not of a strict one
+	suspendedUntil atomic.Int64 // by uptime; see confirmSuspension; not of a strict one
 	servers        sync.Map     // address of a server → *standing; of a strict one only
 
 	mu       sync.Mutex          // protects reported
@@ -71,7 +77,7 @@ func (c *confirmer) waitFor(
 	switch {
 	case accepted+replayed == 0:
 		return conn.byReply, nil
-	case !c.strict && (!disk && !replicas || time.Now().UnixNano() < c.suspendedUntil.Load()):
+	case !c.strict && (!disk && !replicas || uptime() < c.suspendedUntil.Load()):
 		return conn.byReply, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
@@ -81,7 +87,7 @@ func (c *confirmer) waitFor(
 	case c.strict:
 		c.judge(conn, level, err)
 	case level != c.want:
-		c.suspendedUntil.Store(time.Now().Add(confirmSuspension).UnixNano())
+		c.suspendedUntil.Store(uptime() + int64(confirmSuspension))
 	}
 	return level, err
 }

@@ -2,7 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,6 +117,13 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 	decision, err := g.submit(ctx, request)
 	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err
+}
+
+// recovered logs the panic of a goroutine of the Controller's own, which must not end the process. It is deferred.
+func (c *Controller) recovered(what string) {
+	if p := recover(); p != nil {
+		c.log.Error("panic", "in", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
 }
 
 // Settle returns when the attempts on a partition that were under way have ended, and their accepts are in the journal.

@@ -31,6 +31,7 @@ const (
 	idleLooks = int(time.Second / refusalLook)
 	// maxKnownBuyers bounds the buyers that all gates remember together, at some 20 bytes each: 80 MiB.
 	maxKnownBuyers = 4 << 20
+	reserveStep    = 1 << 10
 	// scanRest is how much longer than a scan of the buyers the pause after it is at least, so that a sale of which units
 	// come back all the time costs Redis a twentieth at most; and minScanRest for those that are quick.
 	scanRest    = 20
@@ -49,6 +50,7 @@ type refusal struct {
 // knownBuyers are all buyers who have a slot, and perhaps some who had. It never changes.
 type knownBuyers struct {
 	hashes     map[uint64]struct{} // two buyers may share one: then Redis is asked about both
+	reserved   int64               // of maxKnownBuyers
 	accepted   int64               // the sale's counter while it was read: a later accept is missing
 	generation int64               // of the verification: a later one may have brought others
 }
@@ -56,6 +58,11 @@ type knownBuyers struct {
 var buyerSeed = maphash.MakeSeed()
 
 func hashOf(userID string) uint64 { return maphash.String(buyerSeed, userID) }
+
+// age goes by two clocks: the monotonic one stands still while the machine sleeps.
+func (r *refusal) age(now time.Time) time.Duration {
+	return max(now.Sub(r.asked), now.Round(0).Sub(r.asked.Round(0)))
+}
 
 // result is the answer to a buyer without a slot, by the same rules and in the same order as admit.lua; empty where
 // only Redis can tell.
@@ -87,16 +94,16 @@ func (r *refusal) result(quantity int, now time.Time) Result {
 
 // refuse answers from memory, if it can.
 func (g *gate) refuse(req *pipeline.OrderRequest) (Decision, bool) {
+	if !g.asked.Load() { // a write by everybody would pass the line from core to core
+		g.asked.Store(true)
+	}
 	r := g.refusal.Load()
 	if r == nil || r.accepts != g.accepts.Load() { // a buyer who was accepted here is told so here
 		return Decision{}, false
 	}
 	now := time.Now()
-	if now.Sub(r.asked) >= refusalAge {
+	if r.age(now) >= refusalAge {
 		return Decision{}, false
-	}
-	if !g.asked.Load() { // a write by everybody would pass the line from core to core
-		g.asked.Store(true)
 	}
 	result := r.result(req.Quantity, now)
 	if result == "" {
@@ -188,7 +195,10 @@ func (w *refusals) run() {
 		began := time.Now()
 		var looks sync.WaitGroup
 		for p, gates := range byPartition {
-			looks.Go(func() { w.look(p, gates) })
+			looks.Go(func() {
+				defer w.controller.recovered("look at sales that refuse")
+				w.look(p, gates)
+			})
 		}
 		looks.Wait()
 		time.Sleep(refusalLook - min(refusalLook, time.Since(began)))
@@ -206,7 +216,7 @@ func (w *refusals) current() map[pipeline.Partition][]*gate {
 		if g.asked.Swap(false) {
 			state.idle = 0
 		}
-		if !state.scans.Load() && (closing || state.idle > idleLooks) {
+		if !state.scans.Load() && (closing || state.idle > idleLooks && time.Now().After(state.next)) {
 			w.forget(g, state)
 			delete(w.gates, g)
 			continue
@@ -237,7 +247,7 @@ func (w *refusals) takeFound(state *watched) {
 // remember replaces the buyers of a gate.
 func (w *refusals) remember(state *watched, buyers *knownBuyers) {
 	if state.buyers != nil {
-		w.known.Add(-int64(len(state.buyers.hashes)))
+		w.known.Add(-state.buyers.reserved)
 	}
 	state.buyers = buyers
 }
@@ -306,6 +316,7 @@ func (w *refusals) renew(g *gate, state *watched, r *refusal, generation int64) 
 		return
 	}
 	state.scans.Store(true)
+	w.remember(state, nil) // they are outdated, and would count twice
 	began := &knownBuyers{accepted: r.limits.AcceptedCounter, generation: generation}
 	if !w.controller.start(func() { w.scan(g, state, began) }) {
 		state.scans.Store(false)
@@ -315,19 +326,34 @@ func (w *refusals) renew(g *gate, state *watched, r *refusal, generation int64) 
 // scan reads who has a slot. Whoever gets one while it reads moves the accept counter, which its next look compares.
 func (w *refusals) scan(g *gate, state *watched, into *knownBuyers) {
 	began := time.Now()
+	defer func() {
+		state.next = time.Now().Add(max(minScanRest, scanRest*time.Since(began)))
+		state.scans.Store(false)
+	}()
+	defer w.controller.recovered("read the buyers of a sale")
 	into.hashes = map[uint64]struct{}{}
 	ctx, cancel := context.WithTimeout(context.Background(), retry.CommandTimeout)
 	defer cancel()
-	room := maxKnownBuyers - w.known.Load()
-	err := redisstore.EachBuyer(ctx, w.controller.connections.rdb, w.controller.keys, g.at, func(userID string) {
-		if int64(len(into.hashes)) <= room {
-			into.hashes[hashOf(userID)] = struct{}{}
-		}
+	err := redisstore.EachBuyer(ctx, w.controller.connections.rdb, w.controller.keys, g.at, func(userID string) bool {
+		into.hashes[hashOf(userID)] = struct{}{}
+		return w.reserve(int64(len(into.hashes)), &into.reserved)
 	})
-	if n := int64(len(into.hashes)); err == nil && n <= room {
-		w.known.Add(n)
-		state.found.Store(into)
+	if err != nil || int64(len(into.hashes)) > into.reserved {
+		w.known.Add(-into.reserved)
+		return
 	}
-	state.next = time.Now().Add(max(minScanRest, scanRest*time.Since(began)))
-	state.scans.Store(false)
+	state.found.Store(into)
+}
+
+// reserve makes room for n buyers in steps, and reports whether there is.
+func (w *refusals) reserve(n int64, reserved *int64) bool {
+	if n <= *reserved {
+		return true
+	}
+	if w.known.Add(reserveStep) > maxKnownBuyers {
+		w.known.Add(-reserveStep)
+		return false
+	}
+	*reserved += reserveStep
+	return true
 }

@@ -39,7 +39,7 @@ var errTaken = pipeline.Errorf(pipeline.KindUnavailable,
 
 // standing is what is known of one server.
 type standing struct {
-	failed atomic.Int64 // when the last confirmation failed, as Unix time in ns; 0: it came
+	failed atomic.Int64 // when the last confirmation failed, by uptime; 0: it came
 }
 
 // suffices reports whether buyers may be told of accepts at a level.
@@ -58,7 +58,7 @@ func (c *confirmer) standing(node *redis.Client) *standing {
 // has to ensure it.
 func (c *confirmer) admits(node *redis.Client) error {
 	at := c.standing(node)
-	failed, now := at.failed.Load(), time.Now().UnixNano()
+	failed, now := at.failed.Load(), uptime()
 	switch {
 	case failed == 0:
 		return nil
@@ -100,7 +100,7 @@ func (c *confirmer) judge(conn *connection, level pipeline.Durability, err error
 		at.failed.Store(0)
 	case err == nil || !retry.IsTransient(err):
 		conn.examined = time.Time{} // it may be the settings, and somebody may correct them
-		at.failed.Store(time.Now().UnixNano())
+		at.failed.Store(uptime())
 	}
 }
 

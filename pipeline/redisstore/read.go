@@ -111,28 +111,32 @@ func EachSlot(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition,
 	do func(userID string, slot lua.Slot, ok bool),
 ) error {
-	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, text string) {
+	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, text string) bool {
 		slot, err := lua.ParseSlot(text)
 		do(userID, slot, err == nil)
+		return true
 	})
 }
 
-// EachBuyer calls do for every buyer who has a slot of a sale on one partition. One who gets or loses it during the
-// calls may be missing. Errors: KindUnavailable.
+// EachBuyer calls do for every buyer who has a slot of a sale on one partition, until it returns false. One who gets or
+// loses it during the calls may be missing. Errors: KindUnavailable.
 func EachBuyer(
-	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string),
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string) bool,
 ) error {
-	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, _ string) { do(userID) })
+	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, _ string) bool { return do(userID) })
 }
 
 // EachWaiting calls do for every buyer on the waitlist of a sale on one partition. Errors: KindUnavailable.
 func EachWaiting(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string),
 ) error {
-	return eachField(ctx, rdb, keys.Waiting(at.Partition, at.SaleID), func(userID, _ string) { do(userID) })
+	return eachField(ctx, rdb, keys.Waiting(at.Partition, at.SaleID), func(userID, _ string) bool {
+		do(userID)
+		return true
+	})
 }
 
-func eachField(ctx context.Context, rdb redis.Cmdable, key string, do func(field, value string)) error {
+func eachField(ctx context.Context, rdb redis.Cmdable, key string, do func(field, value string) bool) error {
 	var cursor uint64
 	for {
 		page, next, err := rdb.HScan(ctx, key, cursor, "", PageSize).Result()
@@ -140,7 +144,9 @@ func eachField(ctx context.Context, rdb redis.Cmdable, key string, do func(field
 			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not list the buyers of a sale")
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			do(page[i], page[i+1])
+			if !do(page[i], page[i+1]) {
+				return nil
+			}
 		}
 		if cursor = next; cursor == 0 {
 			return nil
