@@ -46,7 +46,8 @@ func benchAdmission(ctx context.Context, s *testbed, _ *Report) (results []Resul
 			g.script("script, 2 calls in flight", 2), g.gate("admission, accepts journaled on disk", journaled),
 		},
 		pairs: []pair{
-			{"admission / script, 1 in flight", 0, 1}, {"script, 2 in flight / 1 in flight", 2, 1},
+			{"admission / script, 1 in flight", 0, 1},
+			{"script, 2 in flight / 1 in flight", 2, 1},
 			{"accepts journaled on disk / in memory only", 3, 0},
 		},
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // benchEndToEnd measures what a shop needs: orders from the buyer's POST to the row in Postgres, with the api and one
-// worker at work together, until the last row is in. Beside it stands the textbook's pipeline: a script for each request,
-// a row for each message.
+// worker at work together, until the last row is in. Beside it stands the textbook's pipeline: a script for each
+// request, a row for each message.
 func benchEndToEnd(ctx context.Context, s *testbed, _ *Report) (results []Result, err error) {
 	h, err := newWorkload(s)
 	if err != nil {
@@ -53,7 +53,8 @@ func benchEndToEnd(ctx context.Context, s *testbed, _ *Report) (results []Result
 	return results, err
 }
 
-// endToEnd is a candidate that accepts orders and stores them at the same time. The clock stops when the stream is empty.
+// endToEnd is a candidate that accepts orders and stores them at the same time. The clock stops when the stream is
+// empty.
 func (h *workload) endToEnd(
 	name string, at servedHandler, next load, start func(context.Context) (stop func(), err error),
 ) candidate {

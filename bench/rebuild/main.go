@@ -196,7 +196,8 @@ func (s *stage) opened(ctx context.Context) error {
 	p := s.sale.Partitions[0]
 	return wait(ctx, func() bool {
 		verified, err := lua.ReadTrust(ctx, s.rdb, pipeline.DefaultKeys.ForVerify(p, ""))
-		return err == nil && verified.Trust == lua.Trusted && s.rdb.Exists(ctx, pipeline.DefaultKeys.Sale(p, saleID)).Val() == 1
+		return err == nil && verified.Trust == lua.Trusted &&
+			s.rdb.Exists(ctx, pipeline.DefaultKeys.Sale(p, saleID)).Val() == 1
 	})
 }
 

@@ -28,8 +28,8 @@ const (
 
 var started = time.Now()
 
-// uptime is in ns, and above 0. Unlike the time of day it never goes back: what waits for an instant of a clock that was
-// an hour ahead would wait for an hour.
+// uptime is in ns, and above 0. Unlike the time of day it never goes back: what waits for an instant of a clock that
+// was an hour ahead would wait for an hour.
 func uptime() int64 { return max(1, int64(time.Since(started))) }
 
 // confirmer finds out how durable the accepts of a call are. It reports no level that was not confirmed on the very

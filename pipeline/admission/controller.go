@@ -121,7 +121,7 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 
 // recovered logs the panic of a goroutine of the Controller's own, which must not end the process. It is deferred.
 func (c *Controller) recovered(what string) {
-	if p := recover(); p != nil {
+	if p := recover(); p != nil { //nolint:revive // it is deferred itself
 		c.log.Error("panic", "in", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }

@@ -70,10 +70,9 @@ func TestASoldOutSaleNeedsNoRedis(t *testing.T) {
 	}{
 		{"a holder", pipeline.OrderRequest{UserID: "ann", Quantity: 1}, admission.AlreadyOrdered},
 		{"a holder with the same key", bob, admission.Replayed},
-		{
-			"a holder with the key for more",
-			pipeline.OrderRequest{UserID: "bob", Quantity: 1, IdempotencyKey: "key"}, admission.KeyReused,
-		},
+		{"a holder with the key for more", pipeline.OrderRequest{
+			UserID: "bob", Quantity: 1, IdempotencyKey: "key",
+		}, admission.KeyReused},
 		{"a newcomer who wants too many", pipeline.OrderRequest{UserID: "cy", Quantity: 3}, admission.OverLimit},
 		{"a newcomer", pipeline.OrderRequest{UserID: "cy", Quantity: 2}, admission.SoldOut},
 	} {
