@@ -136,7 +136,7 @@ var defects = []defect{
 	}}, caughtBy: &test{"./pipeline/admission", "TestAnUnconfirmedAcceptIsNotTold"}},
 	{name: "memory-never-dropped", edits: []edit{{
 		"pipeline/admission/refusals.go",
-		"	if now.Sub(r.asked) >= refusalAge {\n",
+		"	if r.age(now) >= refusalAge {\n",
 		"	if false {\n",
 	}, {
 		"pipeline/admission/refusals.go",
@@ -145,7 +145,7 @@ var defects = []defect{
 	}}, caughtBy: &test{"./pipeline/admission", "TestAUnitThatIsGivenBackIsSoldDuringAFlood"}},
 	{name: "memory-outlives-trust", edits: []edit{{
 		"pipeline/admission/refusals.go",
-		"	if now.Sub(r.asked) >= refusalAge {\n",
+		"	if r.age(now) >= refusalAge {\n",
 		"	if false {\n",
 	}, {
 		"pipeline/admission/refusals.go",
