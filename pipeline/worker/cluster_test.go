@@ -148,10 +148,26 @@ func (r *clusterRig) orders(status string) (n int) {
 	return n
 }
 
+// flood has newcomers ask for units of a sale that has none, until they are answered without Redis.
+func (r *clusterRig) flood() {
+	r.Helper()
+	n := 0
+	testkit.Eventually(r.T, pipelinetest.CallLimit, "refusals need no Redis", func() bool {
+		n++
+		pipelinetest.Together(400, func(i int) {
+			got, err := r.Try(pipeline.OrderRequest{UserID: fmt.Sprintf("newcomer-%d-%d", n, i), Quantity: 1})
+			if err != nil || got.Result != admission.SoldOut {
+				r.Errorf("a newcomer: got %q, %v, want %q", got.Result, err, admission.SoldOut)
+			}
+		})
+		return r.Count("sluice_admission_remembered_total") > 0
+	})
+}
+
 // TestASaleOnACluster runs a whole sale, with all that the scripts do, on a real Redis Cluster: orders, payments that
-// overtake them, a dead worker's events, a node that dies and comes back, cancelled units that are handed over to the
-// waitlist, a node that loses everything and is rebuilt, a restock. The books are exact after each part, and every
-// script has run.
+// overtake them, a dead worker's events, a node that dies and comes back, a flood when nothing is left, cancelled
+// units that are handed over to the waitlist, a node that loses everything and is rebuilt, a restock. The books are
+// exact after each part, and every script has run.
 func TestASaleOnACluster(t *testing.T) {
 	t.Parallel()
 	r := newClusterRig(t)
@@ -200,6 +216,7 @@ func TestASaleOnACluster(t *testing.T) {
 	if _, err := waitlist.Leave(r.Ctx(), r.Sale, waiting[7]); err != nil {
 		t.Errorf("leave: %v", err)
 	}
+	r.flood()
 	r.cancel(second[:4]...)
 	testkit.Eventually(t, pipelinetest.SettleLimit, "a unit is handed over on each partition", func() bool {
 		return len(r.Queue()) == 3
