@@ -20,20 +20,16 @@ func benchEndToEnd(ctx context.Context, s *testbed, _ *Report) (results []Result
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	err = s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
-		simple, err := newTextbook(s)
-		if err != nil {
-			return err
-		}
+		simple := newTextbook(s)
 		at, err := listen(ctx, simple)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, at.close()) }()
-		for _, connections := range s.opts.Connections {
-			next := load{Connections: connections}
-			c := comparison{
-				name:  fmt.Sprintf("end-to-end-%d", connections),
-				title: fmt.Sprintf("Orders from POST to row, %d kept connections", connections),
+		results, err = s.overConnections(ctx, func(next load) comparison {
+			return comparison{
+				name:  fmt.Sprintf("end-to-end-%d", next.Connections),
+				title: fmt.Sprintf("Orders from POST to row, %d kept connections", next.Connections),
 				unit:  "orders",
 				candidates: []candidate{
 					h.endToEnd("sluice", full, next, h.startWorker),
@@ -42,13 +38,8 @@ func benchEndToEnd(ctx context.Context, s *testbed, _ *Report) (results []Result
 				},
 				pairs: []pair{{"sluice / parse and answer", 0, 2}, {"sluice / textbook", 0, 1}},
 			}
-			result, err := c.run(ctx, s)
-			if err != nil {
-				return err
-			}
-			results = append(results, result)
-		}
-		return nil
+		})
+		return err
 	})
 	return results, err
 }

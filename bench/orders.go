@@ -12,25 +12,33 @@ import (
 // benchOrders measures accepted orders over HTTP against a handler that only parses and answers.
 func benchOrders(ctx context.Context, s *testbed, _ *Report) ([]Result, error) {
 	var results []Result
-	err := s.withHandlers(ctx, func(full, quick servedHandler) error {
-		for _, connections := range s.opts.Connections {
-			next := load{Connections: connections}
-			c := comparison{
-				name:       fmt.Sprintf("orders-%d", connections),
-				title:      fmt.Sprintf("Orders over HTTP, %d kept connections", connections),
+	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
+		results, err = s.overConnections(ctx, func(next load) comparison {
+			return comparison{
+				name:       fmt.Sprintf("orders-%d", next.Connections),
+				title:      fmt.Sprintf("Orders over HTTP, %d kept connections", next.Connections),
 				unit:       "orders",
 				candidates: []candidate{full.candidate(next), quick.candidate(next)},
 				pairs:      []pair{{"accepted / parse and answer", 0, 1}},
 			}
-			result, err := c.run(ctx, s)
-			if err != nil {
-				return err
-			}
-			results = append(results, result)
-		}
-		return nil
+		})
+		return err
 	})
 	return results, err
+}
+
+// overConnections runs a comparison for each number of connections.
+func (s *testbed) overConnections(ctx context.Context, compare func(load) comparison) ([]Result, error) {
+	var results []Result
+	for _, connections := range s.opts.Connections {
+		c := compare(load{Connections: connections})
+		result, err := c.run(ctx, s)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, result)
+	}
+	return results, nil
 }
 
 // assumedRate stands in where the orders section was left out.

@@ -12,24 +12,18 @@ const earlierBuyers = 20_000
 // that only parses and answers.
 func benchSoldOut(ctx context.Context, s *testbed, _ *Report) ([]Result, error) {
 	var results []Result
-	err := s.withHandlers(ctx, func(full, quick servedHandler) error {
+	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
 		full.name, full.soldOut = "sold out", true
-		for _, connections := range s.opts.Connections {
-			next := load{Connections: connections}
-			c := comparison{
-				name:       fmt.Sprintf("sold-out-%d", connections),
-				title:      fmt.Sprintf("A sale that is sold out, %d kept connections", connections),
+		results, err = s.overConnections(ctx, func(next load) comparison {
+			return comparison{
+				name:       fmt.Sprintf("sold-out-%d", next.Connections),
+				title:      fmt.Sprintf("A sale that is sold out, %d kept connections", next.Connections),
 				unit:       "answers",
 				candidates: []candidate{full.candidate(next), quick.candidate(next)},
 				pairs:      []pair{{"sold out / parse and answer", 0, 1}},
 			}
-			result, err := c.run(ctx, s)
-			if err != nil {
-				return err
-			}
-			results = append(results, result)
-		}
-		return nil
+		})
+		return err
 	})
 	return results, err
 }

@@ -35,11 +35,11 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('XADD', KEYS[3], '*', 'user', ARGV[1], 'order', ARGV[2])
 return 0`)
 
-func newTextbook(s *testbed) (*textbook, error) {
+func newTextbook(s *testbed) *textbook {
 	p := s.sale.Partitions[0]
 	return &textbook{
 		rdb: s.rdb, pool: s.pool, stream: keys.Orders(p), buyers: keys.Buyers(p, saleID), stock: keys.Sale(p, saleID),
-	}, nil
+	}
 }
 
 // ServeHTTP accepts an order of one unit.

@@ -49,7 +49,7 @@ type disaster struct {
 
 // TestEverythingDiesWhilePostgresIsAway: Postgres is dead while a whole sale is sold; then every api and worker gets
 // SIGKILL, and Redis loses everything. Nothing is left of the orders but the apis' journals, and that is enough: each
-// order that a buyer was told has its row, and no newcomer gets a unit. SLUICE_DISASTER_ACCEPTS and
+// order with a receipt has its row, and no newcomer gets a unit. SLUICE_DISASTER_ACCEPTS and
 // SLUICE_DISASTER_AWAY make it as big, and as long, as one likes.
 func TestEverythingDiesWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
@@ -262,7 +262,7 @@ func (d *disaster) settled(told map[string]bool) {
 	for id := range told {
 		ids = append(ids, id)
 	}
-	testkit.Eventually(d.T, disasterLimit, "every order that was told has its row", func() bool {
+	testkit.Eventually(d.T, disasterLimit, "every order with a receipt has its row", func() bool {
 		var rows int
 		err := pool.QueryRow(ctx, `select count(*) from orders where sale_id = $1 and id = any($2::uuid[])
 			and status <> 'rejected'`, disasterSale, ids).Scan(&rows)

@@ -12,7 +12,7 @@ import (
 )
 
 // frozenLimit is generous: a busy machine is no fault. On an idle one the others sell again within ten seconds; one
-// that waits for whoever was elected waits for as long as that stands still.
+// that waits for the elected process waits for as long as it stands still.
 const frozenLimit = time.Minute
 
 // TestAFrozenVerifier: Redis loses everything, and the process that was elected to repair it stands still in the middle

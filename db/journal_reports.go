@@ -11,7 +11,7 @@ import (
 )
 
 // isSettled is the condition that nothing has to keep the order i (of_sale, of_id) for Postgres: it has a row, in any
-// status, or a dead letter, or it was handed over to a buyer who has left the waitlist, and was told so. It relies on
+// status, or a dead letter, or its buyer left the waitlist before it was made. It relies on
 // orders_pkey, dead_letters_order_idx and waitlist_pkey: one look-up for each order.
 const isSettled = `(
 	exists (select from orders where sale_id = i.of_sale and id = i.of_id)

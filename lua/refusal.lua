@@ -11,8 +11,8 @@
 --
 -- ARGV[1] fence  the generation in which the partition was verified last, as far as the caller knows
 --
--- Returns a code, now_ms and the generation, then seven for each sale: state ("" where Redis does not have it), opens_ms,
--- closes_ms, max_quantity, stock, how many wait, and the accept counter. After untrusted nothing but the code counts.
+-- Returns a code, now_ms and the generation, then seven for each sale: state ("" where Redis does not have it),
+-- opens_ms, closes_ms, max_quantity, stock, how many wait, and the accept counter. After untrusted only the code counts.
 --   known      the numbers are those by which an order would be decided now
 --   untrusted  the state of this server process is not verified, or another server was verified since
 -- Raises BADSALE for a sale that none of our scripts writes; nothing changes in any case.
@@ -35,7 +35,8 @@ end
 local reply = { code, now_ms, verified }
 for i = 3, #KEYS do
   local sale = KEYS[i]
-  local fields = redis.call('HMGET', sale, 'state', 'opens_ms', 'closes_ms', 'max_quantity', 'stock', 'waiting', 'accepted')
+  local fields = redis.call('HMGET', sale, 'state', 'opens_ms', 'closes_ms', 'max_quantity', 'stock', 'waiting',
+    'accepted')
   reply[#reply + 1] = fields[1] or ''
   for j = 2, 7 do
     local n = tonumber(fields[j] or 0)

@@ -21,8 +21,8 @@
 -- Returns the number of entries acknowledged now.
 -- Raises BADCALL if there is no entry, or its id is not one; nothing changes.
 --
--- Cost: O(entries + locks): one XACK, one XDEL, one MGET, one DEL; one XINFO where others settled some. It needs no memory, so it works on a
--- server that is full.
+-- Cost: O(entries + locks): one XACK, one XDEL, one MGET, one DEL; one XINFO where others settled some. It needs no
+-- memory, so it works on a server that is full.
 
 local orders = KEYS[1]
 local group, token = ARGV[1], ARGV[2]

@@ -31,7 +31,7 @@ import (
 
 const (
 	partitions = 16
-	// big never sells out; of small so few units are left that whoever comes waits for one that is given back.
+	// big never sells out; small is sold out at once, so that its buyers wait for units that are given back.
 	big, small = "big", "small"
 	price      = 500
 	currency   = "EUR"

@@ -149,7 +149,7 @@ var defects = []defect{
 		"	if false {\n",
 	}, {
 		"pipeline/admission/refusals.go",
-		"		if !reply.Known || reply.Sales[i].State == \"\" {\n			w.forget(g, state)\n",
+		"		if !reply.Known || reply.Sales[i].State == \"\" {\n			w.forget(state)\n",
 		"		if !reply.Known || reply.Sales[i].State == \"\" {\n",
 	}}, caughtBy: &test{"./pipeline/admission", "TestMemoryEndsWithTheTrustInRedis"}},
 	{name: "memory-forgets-the-holders", edits: []edit{{

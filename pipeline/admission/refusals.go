@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,8 @@ import (
 
 // Nearly all buyers of a flash sale are refused, and nearly all of those for the same reason: the sale has not begun,
 // is sold out, or is over. As long as that is so on a partition, nothing changes for a buyer who has no order there, so
-// that the answer needs no Redis: a gate that refuses a flood remembers why, and who has an order. Whoever may have one
-// is asked about in Redis as always.
+// that the answer needs no Redis: a gate that refuses a flood remembers why, and who has an order. Buyers who may have
+// one are looked up in Redis as always.
 
 const (
 	// refusalAge is how old what is remembered may be: the longest that a unit which was given back is refused to a
@@ -121,14 +122,17 @@ func (g *gate) refuse(req *pipeline.OrderRequest) (Decision, bool) {
 // note learns from a reply, before anybody gets an answer: an accept ends what is remembered, and a flood of refusals
 // has the gate watched.
 func (g *gate) note(reply lua.AdmitReply) {
-	refused := 0
+	accepted, refused := 0, 0
 	for _, o := range reply.Outcomes {
 		switch o.Code { //nolint:exhaustive // the others say nothing of all buyers
 		case lua.AdmitAccepted:
-			g.accepts.Add(1)
+			accepted++
 		case lua.AdmitSoldOut, lua.AdmitNotOpen, lua.AdmitClosed, lua.AdmitPaused:
 			refused++
 		}
+	}
+	if accepted > 0 {
+		g.accepts.Add(int64(accepted))
 	}
 	if refused > 0 && g.isFlood(refused) {
 		g.controller.refusals.watch(g)
@@ -162,6 +166,7 @@ type refusals struct {
 
 // watched is what the watch knows of a gate. Only its goroutine uses it.
 type watched struct {
+	gate   *gate
 	idle   int // looks since somebody asked
 	buyers *knownBuyers
 	found  atomic.Pointer[knownBuyers] // by a scan that has ended
@@ -178,7 +183,7 @@ func (w *refusals) watch(g *gate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gates[g] == nil {
-		w.gates[g] = &watched{}
+		w.gates[g] = &watched{gate: g}
 	}
 	if !w.running {
 		w.running = w.controller.start(w.run)
@@ -194,10 +199,12 @@ func (w *refusals) run() {
 		}
 		began := time.Now()
 		var looks sync.WaitGroup
-		for p, gates := range byPartition {
+		for p, states := range byPartition {
 			looks.Go(func() {
 				defer w.controller.recovered("look at sales that refuse")
-				w.look(p, gates)
+				for some := range slices.Chunk(states, lua.MaxRefusals) {
+					w.look(p, some)
+				}
 			})
 		}
 		looks.Wait()
@@ -206,22 +213,22 @@ func (w *refusals) run() {
 }
 
 // current are the gates to look at, without those that nobody asked for. Nil ends the watch.
-func (w *refusals) current() map[pipeline.Partition][]*gate {
+func (w *refusals) current() map[pipeline.Partition][]*watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	closing := w.controller.closing.Load()
-	byPartition := map[pipeline.Partition][]*gate{}
+	byPartition := map[pipeline.Partition][]*watched{}
 	for g, state := range w.gates {
 		state.idle++
 		if g.asked.Swap(false) {
 			state.idle = 0
 		}
 		if !state.scans.Load() && (closing || state.idle > idleLooks && time.Now().After(state.next)) {
-			w.forget(g, state)
+			w.forget(state)
 			delete(w.gates, g)
 			continue
 		}
-		byPartition[g.at.Partition] = append(byPartition[g.at.Partition], g)
+		byPartition[g.at.Partition] = append(byPartition[g.at.Partition], state)
 	}
 	if len(w.gates) == 0 {
 		w.running = false
@@ -231,8 +238,8 @@ func (w *refusals) current() map[pipeline.Partition][]*gate {
 }
 
 // forget drops what is remembered for a gate.
-func (w *refusals) forget(g *gate, state *watched) {
-	g.refusal.Store(nil)
+func (w *refusals) forget(state *watched) {
+	state.gate.refusal.Store(nil)
 	w.takeFound(state)
 	w.remember(state, nil)
 }
@@ -252,27 +259,17 @@ func (w *refusals) remember(state *watched, buyers *knownBuyers) {
 	state.buyers = buyers
 }
 
-// look reads the limits of the gates of a partition, and renews what they remember.
-func (w *refusals) look(p pipeline.Partition, gates []*gate) {
-	for len(gates) > 0 {
-		n := min(len(gates), lua.MaxRefusals)
-		w.lookAt(p, gates[:n])
-		gates = gates[n:]
-	}
-}
-
-func (w *refusals) lookAt(p pipeline.Partition, gates []*gate) {
+// look reads the limits of some gates of a partition, and renews what they remember.
+func (w *refusals) look(p pipeline.Partition, states []*watched) {
 	c := w.controller
 	keys := lua.RefusalKeys{Trusted: c.keys.Trusted(p), Generation: c.keys.Generation(p)}
-	for _, g := range gates {
-		keys.Sales = append(keys.Sales, g.keys.Sale)
+	accepts := make([]int64, len(states))
+	for i, state := range states {
+		keys.Sales = append(keys.Sales, state.gate.keys.Sale)
+		accepts[i] = state.gate.accepts.Load()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refusalAge)
 	defer cancel()
-	accepts := make([]int64, len(gates))
-	for i, g := range gates {
-		accepts[i] = g.accepts.Load()
-	}
 	asked := time.Now()
 	generation, err := c.opts.Fence.Current(p)
 	var reply lua.Refusals
@@ -284,22 +281,20 @@ func (w *refusals) lookAt(p pipeline.Partition, gates []*gate) {
 		return // what is remembered ends by its age
 	}
 	answered := time.Now()
-	for i, g := range gates {
-		w.mu.Lock()
-		state := w.gates[g]
-		w.mu.Unlock()
+	for i, state := range states {
 		if !reply.Known || reply.Sales[i].State == "" {
-			w.forget(g, state)
+			w.forget(state)
 			continue
 		}
-		w.renew(g, state, &refusal{
+		w.renew(state, &refusal{
 			limits: reply.Sales[i], nowMS: reply.NowMS, asked: asked, answered: answered, accepts: accepts[i],
 		}, reply.Generation)
 	}
 }
 
 // renew makes a gate remember what was read, if it knows all buyers of then; else it has them read.
-func (w *refusals) renew(g *gate, state *watched, r *refusal, generation int64) {
+func (w *refusals) renew(state *watched, r *refusal, generation int64) {
+	g := state.gate
 	w.takeFound(state)
 	if r.result(1, time.Now()) == "" { // somebody may be accepted
 		g.refusal.Store(nil)
@@ -318,23 +313,24 @@ func (w *refusals) renew(g *gate, state *watched, r *refusal, generation int64) 
 	state.scans.Store(true)
 	w.remember(state, nil) // they are outdated, and would count twice
 	began := &knownBuyers{accepted: r.limits.AcceptedCounter, generation: generation}
-	if !w.controller.start(func() { w.scan(g, state, began) }) {
+	if !w.controller.start(func() { w.scan(state, began) }) {
 		state.scans.Store(false)
 	}
 }
 
-// scan reads who has a slot. Whoever gets one while it reads moves the accept counter, which its next look compares.
-func (w *refusals) scan(g *gate, state *watched, into *knownBuyers) {
+// scan reads who has a slot. A slot that is filled meanwhile moves the accept counter, which the next look compares.
+func (w *refusals) scan(state *watched, into *knownBuyers) {
+	c, at := w.controller, state.gate.at
 	began := time.Now()
 	defer func() {
 		state.next = time.Now().Add(max(minScanRest, scanRest*time.Since(began)))
 		state.scans.Store(false)
 	}()
-	defer w.controller.recovered("read the buyers of a sale")
+	defer c.recovered("read the buyers of a sale")
 	into.hashes = map[uint64]struct{}{}
 	ctx, cancel := context.WithTimeout(context.Background(), retry.CommandTimeout)
 	defer cancel()
-	err := redisstore.EachBuyer(ctx, w.controller.connections.rdb, w.controller.keys, g.at, func(userID string) bool {
+	err := redisstore.EachBuyer(ctx, c.connections.rdb, c.keys, at, func(userID string) bool {
 		into.hashes[hashOf(userID)] = struct{}{}
 		return w.reserve(int64(len(into.hashes)), &into.reserved)
 	})

@@ -57,7 +57,7 @@ func (f *flooded) crowd(want admission.Result) {
 	})
 }
 
-// A sale that is sold out refuses newcomers from memory; whoever has an order is told of it as before.
+// A sale that is sold out refuses newcomers from memory; buyers who have an order get the same answer as before.
 func TestASoldOutSaleNeedsNoRedis(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 3, MaxQuantity: 2}})

@@ -255,7 +255,8 @@ func TestAVanishedAcceptComesBack(t *testing.T) {
 			if err := r.Redis.HDel(r.Ctx(), r.Keys.Buyers(e.Partition, e.SaleID), e.UserID).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Redis.HIncrBy(r.Ctx(), r.Keys.Sale(e.Partition, e.SaleID), "stock", int64(e.Quantity)).Err(); err != nil {
+			sale := r.Keys.Sale(e.Partition, e.SaleID)
+			if err := r.Redis.HIncrBy(r.Ctx(), sale, "stock", int64(e.Quantity)).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}

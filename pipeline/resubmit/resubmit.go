@@ -62,7 +62,7 @@ type Standing string
 // The standings.
 const (
 	Known    Standing = "known"    // its order has a row in Postgres
-	Left     Standing = "left"     // it was a hand-over to a buyer who has left the waitlist since, and was told so
+	Left     Standing = "left"     // it was a hand-over to a buyer who has left the waitlist since
 	Held     Standing = "held"     // it still holds its slot in Redis
 	Unloaded Standing = "unloaded" // the sale is over, and no longer in Redis
 	Renewed  Standing = "renewed"  // it was lost, and took its units again; a new event carries it

@@ -181,7 +181,7 @@ func TestAHandedOverOrderThatAWorkerResubmits(t *testing.T) {
 }
 
 // TestAHandOverToABuyerWhoLeft: a worker has read a hand-over when Redis loses it, and stands still while its buyer,
-// who waits again, leaves. When it goes on, there is no order: the buyer was told so.
+// who waits again, leaves. When it goes on, there is no order: the answer to the leave said so.
 func TestAHandOverToABuyerWhoLeft(t *testing.T) {
 	t.Parallel()
 	r := soldOutRig(t)
