@@ -76,6 +76,7 @@ func redisConfig(dir, socket string, config []string) string {
 		`save ""`,
 		"appendonly yes",
 		"appendfsync always",
+		"stream-node-max-entries 10", // as in deploy/redis.conf, which says why
 		"maxmemory-policy noeviction",
 		"repl-diskless-sync-delay 0", // a replica does not wait for others
 	}

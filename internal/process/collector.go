@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// gcPercent lets the heap of an api grow to five times what lives before it is collected: what lives is a few dozen
-	// MiB, and what each request allocates is a tenth of an api's CPU time at the default of 100.
+	// gcPercent lets the heap grow to five times what lives before it is collected: what lives is a few dozen MiB, and
+	// collecting it is a tenth of an api's CPU time at the default of 100.
 	gcPercent = 400
 	// memoryLimit is where that ends: from there on the heap is collected as often as it takes to stay below.
 	memoryLimit = 1 << 30
 )
 
-// SpareCollections tunes the garbage collector for many short requests. GOGC and GOMEMLIMIT overrule it.
+// SpareCollections tunes the garbage collector for many short requests, or batches. GOGC and GOMEMLIMIT overrule it.
 func SpareCollections() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

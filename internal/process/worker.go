@@ -15,6 +15,7 @@ import (
 
 // RunWorker runs a worker until the context ends, and returns when everything under way is finished or handed over.
 func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog.Logger) error {
+	SpareCollections()
 	stores, err := Connect(ctx, cfg, log)
 	if err != nil {
 		return err
