@@ -30,6 +30,7 @@ type gate struct {
 
 	mu           sync.Mutex // protects the rest
 	queue        []*pendingRequest
+	load         load
 	draining     bool
 	refusedSince time.Time
 	refused      int // refusals since then
@@ -111,7 +112,7 @@ func (p *pendingRequest) unknown() error {
 func (g *gate) enqueue(pending *pendingRequest) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.queue) >= g.controller.opts.QueueLimit {
+	if len(g.queue) >= g.controller.opts.QueueLimit || g.load.sheds(len(g.queue), g.controller.opts.BatchLimit) {
 		return pipeline.Errorf(pipeline.KindOverloaded, "%d requests are waiting for this sale", len(g.queue))
 	}
 	if g.controller.closing.Load() || !g.draining && !g.controller.start(g.drain) {
@@ -140,8 +141,16 @@ func (g *gate) drain() {
 		if batch == nil {
 			return
 		}
+		began := time.Now()
 		g.run(batch, false)
+		g.ran(time.Since(began))
 	}
+}
+
+func (g *gate) ran(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.load.ran(took)
 }
 
 func (g *gate) next() []*pendingRequest {
@@ -151,10 +160,12 @@ func (g *gate) next() []*pendingRequest {
 	if n == 0 {
 		g.draining = false
 		g.queue = nil
+		g.load.left(false)
 		return nil
 	}
 	batch := g.queue[:n:n]
 	g.queue = g.queue[n:]
+	g.load.left(len(g.queue) >= g.controller.opts.BatchLimit)
 	return batch
 }
 
