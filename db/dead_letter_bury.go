@@ -20,9 +20,10 @@ on conflict do nothing`
 // row already keeps it. A number that is taken is left out: the letter has it. Nothing is written for a sale that
 // Postgres lacks.
 const rejectQuery = `
-insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, reason, closed_at)
+insert into orders (
+	sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, status, reason, closed_at)
 select s.id, $2::text::uuid, case when exists (select 1 from orders where number = $3) then null else $3::bigint end,
-	$4, $5, $6, $7, $8, 'rejected', $9, now()
+	$4, $5, $6, $7, $8, $10, 'rejected', $9, now()
 from sales s where s.id = $1
 on conflict do nothing`
 
@@ -68,7 +69,7 @@ func (s *Store) BuryEvent(ctx context.Context, letter deadletter.Message, event 
 
 func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string) {
 	batch.Queue(rejectQuery,
-		e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason)
+		e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason, e.KeyHash)
 	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)
 	// An accept that Redis has lost is not one that it must have.
 	if reason != deadletter.RedisLost {

@@ -16,17 +16,19 @@ const ledgerChunk = 5000
 
 // liveQuery reads a large part of what there is: the planner takes the table or an index, whichever is shorter.
 const liveQuery = `
-select id, user_id, quantity, partition, sequence, status, coalesce(number, 0), accepted_at from orders
+select id, user_id, quantity, partition, sequence, status, coalesce(number, 0), accepted_at, key_hash
+from orders
 where sale_id = $1 and status in ('awaiting_payment', 'confirmed', 'paid')`
 
 // unappliedQuery relies on releases_unapplied_idx.
 const unappliedQuery = `
-select order_id, user_id, quantity, partition, sequence, '', 0, created_at from releases
+select order_id, user_id, quantity, partition, sequence, '', 0, created_at, '' from releases
 where sale_id = $1 and applied_at is null`
 
 // knownQuery relies on orders_pkey: one lookup for each id.
 const knownQuery = `
-select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(o.number, 0), o.accepted_at
+select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(o.number, 0), o.accepted_at,
+	o.key_hash
 from unnest($2::text[]) as i (id)
 cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
 
@@ -171,10 +173,28 @@ func (r *ledgerReader) stream(
 	var id uuid.UUID
 	into := []any{
 		&id, &order.UserID, &order.Quantity, &order.Partition, &order.Sequence, &order.Status,
-		&order.Number, &order.AcceptedAt,
+		&order.Number, &order.AcceptedAt, &order.KeyHash,
 	}
 	return stream(ctx, r.tx, into, func() error {
 		order.OrderID, order.AcceptedAt = id.String(), order.AcceptedAt.UTC()
 		return each(order)
 	}, query, append([]any{pgx.QueryExecModeCacheDescribe, r.saleID}, args...)...)
+}
+
+// endedQuery reads orders that have ended; it sorts them.
+const endedQuery = `
+select id, user_id, quantity, partition, sequence, status, number, accepted_at, key_hash
+from orders
+where sale_id = $1 and partition = $2 and closed_at is not null and key_hash <> '' and number is not null
+order by user_id, accepted_at desc`
+
+// EachEndedOrder calls each for every order of a sale on a partition that has ended and had an Idempotency-Key: buyer
+// by buyer, the latest first. An error of the callback ends it and is returned as it is.
+func (s *Store) EachEndedOrder(
+	ctx context.Context, saleID string, p pipeline.Partition, each func(pipeline.LedgerOrder) error,
+) error {
+	return s.snapshot(ctx, "ended orders of sale "+saleID, func(ctx context.Context, tx pgx.Tx) error {
+		r := ledgerReader{tx: tx, saleID: saleID}
+		return r.stream(ctx, each, endedQuery, p)
+	})
 }

@@ -70,3 +70,24 @@ func (r *rig) release() {
 		r.t.Fatalf("release: %v", err)
 	}
 }
+
+// TestAKeyAnswersWithItsOrderForGood: however often a request is repeated under its key, it gets the first answer, also
+// once its order is cancelled; another key makes another order.
+func TestAKeyAnswersWithItsOrderForGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	sale := r.create(newSale("drop-1", 2))
+	first := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "a1"), 202, "")
+	r.persist(sale)
+	r.expect(cancel(first.header.Get("Location"), "ann"), 200, "")
+	r.release()
+	again := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "a1"), 202, "")
+	if string(again.body) != string(first.body) {
+		t.Errorf("the same key after the cancellation: got %s, want %s", again.body, first.body)
+	}
+	r.expect(order("drop-1", "ann", `{"quantity":2}`).with("Idempotency-Key", "a1"), 422, "idempotency-key-reused")
+	second := r.expect(order("drop-1", "ann", "").with("Idempotency-Key", "a2"), 202, "")
+	if second.header.Get("Location") == first.header.Get("Location") {
+		t.Error("another key got the order that was cancelled")
+	}
+}

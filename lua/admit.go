@@ -108,6 +108,7 @@ func admit(ctx context.Context, rdb redis.Scripter, keys SaleKeys, call admitCal
 	raw, err := admitScript.Run(ctx, rdb,
 		[]string{
 			keys.Sale, keys.Buyers, keys.Orders, keys.Trusted, keys.Waitlist, keys.Waiting, keys.Generation,
+			keys.Ended,
 		}, args...).Result()
 	if err != nil {
 		return AdmitReply{}, err

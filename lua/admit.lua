@@ -13,14 +13,17 @@
 -- Run twice with the same order ids (a retry after a lost reply), the second run answers like the first and writes
 -- nothing: a slot that names the request's own order id means "accepted".
 --
+-- An idempotency key answers the same whatever became of its order: release.lua keeps the slots of ended orders.
+--
 -- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
 --                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
--- KEYS[3] orders  stream of order events: v s k o n u q t [tp]
+-- KEYS[3] orders  stream of order events: v s k o n u q t [h] [tp]
 -- KEYS[4] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
 -- KEYS[6] waiting  hash: user id -> waitlist entry
 -- KEYS[7] generation  the verification of this server that was begun last, by Postgres' count
+-- KEYS[8] ended  hash: user id -> slots of orders that have ended and had a key, the latest first, with ";" between
 --
 -- ARGV[1] sale_id       goes into the events; KEYS[1] is what identifies the sale
 -- ARGV[2] mode          "new"; or "resubmit" for accepts that Redis may have lost: those are checked for units only,
@@ -40,8 +43,8 @@
 -- Returns one flat array: now_ms, stock left (units), opens_ms, closes_ms, max_quantity, then two for each request: a
 -- code and the buyer's slot ("" where there is none). Without the sale the first numbers but now_ms are 0.
 --   accepted         the slot is this order's, filled now or by an earlier run
---   replayed         the buyer has a slot, filled under the same idempotency key for the same payload
---   key-reused       the buyer has a slot, filled under the same idempotency key for another payload
+--   replayed         the buyer has or had a slot, filled under the same idempotency key for the same payload
+--   key-reused       the buyer has or had a slot, filled under the same idempotency key for another payload
 --   already-ordered  the buyer has a slot, and this request has no key or another one
 --   sold-out         fewer units are left than asked for, or buyers wait for them
 --   not-open         the window has not begun
@@ -55,10 +58,11 @@
 --                    since
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
--- Cost: O(requests): two INFO (some 5 microseconds), two GET, two HMGET, one XLEN, one XADD for each accepted request, two HSET.
+-- Cost: O(requests): two INFO (some 5 microseconds), two GET, two HMGET, one HLEN, one XLEN, one XADD for each accepted
+-- request, two HSET; one HMGET more once orders have ended.
 
 local sale, buyers, orders, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local generation = KEYS[7]
+local generation, ended = KEYS[7], KEYS[8]
 local sale_id, mode, max_events, fence = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local first, width = 5, 7
 local last = #ARGV - width + 1 -- where the last request begins
@@ -117,6 +121,7 @@ elseif now_ms < opens_ms then
 end
 
 local slot_of = {} -- user -> slot, those filled below included: a buyer may be in the batch twice
+local ended_of = {} -- user -> slots of orders that have ended
 if state then
   local users = {}
   for at = first, last, width do
@@ -125,6 +130,31 @@ if state then
   for i, slot in ipairs(redis.call('HMGET', buyers, unpack(users))) do
     slot_of[users[i]] = slot
   end
+  if mode == 'new' and redis.call('HLEN', ended) > 0 then
+    for i, slots in ipairs(redis.call('HMGET', ended, unpack(users))) do
+      ended_of[users[i]] = slots
+    end
+  end
+end
+
+-- fields_of are the order id, the key's hash and the payload's hash of a slot.
+local function fields_of(slot)
+  return string.match(slot, '^(%S+) %d+ %d+ %d+ %d+ (%S+) (%S+)$')
+end
+
+-- slot_under is the slot that a buyer's idempotency key has filled: the one that the buyer has, or one of an order that
+-- has ended. Where there is none, it is the one that the buyer has.
+local function slot_under(user, key_hash)
+  local slot = slot_of[user]
+  if key_hash == '-' or not ended_of[user] or slot and select(2, fields_of(slot)) == key_hash then
+    return slot
+  end
+  for earlier in string.gmatch(ended_of[user], '[^;]+') do
+    if select(2, fields_of(earlier)) == key_hash then
+      return earlier
+    end
+  end
+  return slot
 end
 
 local now = string.format('%.0f', now_ms)
@@ -144,9 +174,9 @@ for at = first, last, width do
   if not quantity or quantity < 1 or quantity % 1 ~= 0 then
     return redis.error_reply('BADCALL admit: quantity is not an integer of at least 1')
   end
-  local slot, code = slot_of[user], nil
+  local slot, code = slot_under(user, key_hash), nil
   if slot then
-    local order, key, payload = string.match(slot, '^(%S+) %d+ %d+ %d+ %d+ (%S+) (%S+)$')
+    local order, key, payload = fields_of(slot)
     if not order then
       return redis.error_reply('BADSLOT admit: a buyer\'s slot does not have 7 fields')
     elseif order == order_id then
@@ -188,14 +218,18 @@ if mode == 'resubmit' then
 end
 
 for i, at in ipairs(begins) do
-  local order_id, number, user, units, _, _, traceparent = unpack(ARGV, at, at + 6)
-  if traceparent == '' then
-    redis.call('XADD', orders, '*', 'v', '1', 's', sale_id, 'k', sequences[i], 'o', order_id, 'n', number,
-      'u', user, 'q', units, 't', now)
-  else
-    redis.call('XADD', orders, '*', 'v', '1', 's', sale_id, 'k', sequences[i], 'o', order_id, 'n', number,
-      'u', user, 'q', units, 't', now, 'tp', traceparent)
+  local order_id, number, user, units, key_hash, _, traceparent = unpack(ARGV, at, at + 6)
+  local event = { 'v', '1', 's', sale_id, 'k', sequences[i], 'o', order_id, 'n', number, 'u', user, 'q', units,
+    't', now }
+  if key_hash ~= '-' then
+    table.insert(event, 'h')
+    table.insert(event, key_hash)
   end
+  if traceparent ~= '' then
+    table.insert(event, 'tp')
+    table.insert(event, traceparent)
+  end
+  redis.call('XADD', orders, '*', unpack(event))
 end
 redis.call('HSET', buyers, unpack(filled))
 redis.call('HSET', sale, 'stock', string.format('%.0f', stock), 'accepted', sequences[count])

@@ -304,8 +304,9 @@ func (f *fixture) checkWindow(sale lua.SaleFields, hit map[string]bool) (last lu
 	source := f.source("admit.lua")
 	pipe := f.rdb.Pipeline()
 	for range 100 {
-		pipe.Eval(f.ctx, source, []string{f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Orders, f.saleKeys.Trusted}, saleID,
-			"new", plenty, 0, orderID(1), 1, "ann", 99, "-", "-", "")
+		k := f.saleKeys
+		keys := []string{k.Sale, k.Buyers, k.Orders, k.Trusted, k.Waitlist, k.Waiting, k.Generation, k.Ended}
+		pipe.Eval(f.ctx, source, keys, saleID, "new", plenty, 0, orderID(1), 1, "ann", 99, "-", "-", "")
 	}
 	replies, err := pipe.Exec(f.ctx)
 	if err != nil {

@@ -85,7 +85,7 @@ func saleKeysOf(k pipeline.Keys) lua.SaleKeys {
 	return lua.SaleKeys{
 		Sale: k.Sale(partition, saleID), Buyers: k.Buyers(partition, saleID), Orders: k.Orders(partition),
 		Trusted: k.Trusted(partition), Waitlist: k.Waitlist(partition, saleID), Waiting: k.Waiting(partition, saleID),
-		Generation: k.Generation(partition),
+		Generation: k.Generation(partition), Ended: k.ForSale(partition, saleID).Ended,
 	}
 }
 
@@ -162,6 +162,7 @@ type state struct {
 	Others       map[string]string // other strings under the prefix: locks, heartbeats
 	Waitlist     []string          // users, those with the lowest tickets first
 	Waiting      map[string]string // nil where no buyer waits
+	Ended        map[string]string // nil where no order with a key has ended
 }
 
 // state reads it all, in two round trips. A key of another type reads as empty: tests that spoil a key compare it by
@@ -177,6 +178,7 @@ func (f *fixture) state() state {
 	})
 	keys := pipe.Keys(f.ctx, f.layout.Prefix+":*")
 	waitlist, waiting := pipe.ZRange(f.ctx, f.saleKeys.Waitlist, 0, -1), pipe.HGetAll(f.ctx, f.saleKeys.Waiting)
+	ended := pipe.HGetAll(f.ctx, f.saleKeys.Ended)
 	var refused redis.Error
 	if _, err := pipe.Exec(f.ctx); err != nil && !errors.As(err, &refused) {
 		f.Fatal(err)
@@ -195,6 +197,9 @@ func (f *fixture) state() state {
 	}
 	if len(waiting.Val()) > 0 {
 		s.Waiting = waiting.Val()
+	}
+	if len(ended.Val()) > 0 {
+		s.Ended = ended.Val()
 	}
 	return s
 }
@@ -291,6 +296,9 @@ func eventOf(r lua.AdmitRequest, nowMS, sequence int64) map[string]string {
 	event := map[string]string{
 		"v": "1", "s": saleID, "k": fmt.Sprint(sequence), "o": r.OrderID, "n": fmt.Sprint(r.Number),
 		"u": r.UserID, "q": fmt.Sprint(r.Quantity), "t": fmt.Sprint(nowMS),
+	}
+	if r.KeyHash != "" {
+		event["h"] = r.KeyHash
 	}
 	if r.TraceParent != "" {
 		event["tp"] = r.TraceParent

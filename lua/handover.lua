@@ -52,7 +52,12 @@ local function plan_hand_over(keys, now, max_events)
       plan.stock = plan.stock - quantity
       plan.accepted = plan.accepted + 1
       local sequence = string.format('%.0f', plan.accepted)
-      plan.events[#plan.events + 1] = { 'k', sequence, 'o', order_id, 'n', number, 'u', user, 'q', units, 't', at }
+      local event = { 'k', sequence, 'o', order_id, 'n', number, 'u', user, 'q', units, 't', at }
+      if key_hash ~= '-' then
+        table.insert(event, 'h')
+        table.insert(event, key_hash)
+      end
+      plan.events[#plan.events + 1] = event
       plan.filled[#plan.filled + 1] = user
       plan.filled[#plan.filled + 1] =
         table.concat({ order_id, units, number, at, sequence, key_hash, payload_hash }, ' ')

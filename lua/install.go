@@ -21,6 +21,7 @@ type InstallKeys struct {
 
 	Waitlist, Waiting             string // as in SaleKeys
 	StagedWaitlist, StagedWaiting string // what becomes of them
+	Ended, StagedEnded            string // as in SaleKeys, and what becomes of it
 }
 
 // Counters of a sale, as a rebuild finds them.
@@ -34,6 +35,7 @@ type Counters struct {
 type Staged struct {
 	Slots   int // buyers
 	Entries int // waitlist entries
+	Enders  int // buyers with ended orders
 }
 
 // InstallState is what Install puts into Redis.
@@ -49,7 +51,7 @@ type InstallCode string
 // Every code of Install.
 const (
 	InstallInstalled  InstallCode = "installed"  // the sale is as it was sent
-	InstallIncomplete InstallCode = "incomplete" // fewer or more slots or waitlist entries are staged: stage them again
+	InstallIncomplete InstallCode = "incomplete" // more or less is staged: stage it again
 	InstallOvertaken  InstallCode = "overtaken"  // another verification, or another server process
 )
 
@@ -65,9 +67,9 @@ func Install(
 	}
 	reply, err := installScript.Run(ctx, rdb, []string{
 		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged,
-		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting,
+		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting, keys.Ended, keys.StagedEnded,
 	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version,
-		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries).Result()
+		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries, staged.Enders).Result()
 	if err != nil {
 		return "", err
 	}

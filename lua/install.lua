@@ -18,6 +18,8 @@
 -- KEYS[6] waiting          hash: user id -> waitlist entry
 -- KEYS[7] staged_waitlist  what the waitlist is to become; absent where no buyer waits
 -- KEYS[8] staged_waiting   what the hash is to become; absent where no buyer waits
+-- KEYS[9] ended            hash: user id -> slots of orders that have ended and had a key
+-- KEYS[10] staged_ended    what it is to become; absent where there are none
 --
 -- ARGV[1] token         names the verification
 -- ARGV[2] slots         how many buyers were staged
@@ -33,10 +35,11 @@
 -- ARGV[12] limit        the most buyers that may wait; 0 where there is no waitlist
 -- ARGV[13] tickets      the sale's counter of tickets
 -- ARGV[14] entries      how many waitlist entries were staged
+-- ARGV[15] enders       how many buyers with ended orders were staged
 --
 -- Returns a code:
 --   installed   the sale is what was found
---   incomplete  fewer or more buyers or waitlist entries are staged than were sent: stage them again; nothing changed
+--   incomplete  more or less is staged than was sent: stage it again; nothing changed
 --   overtaken   this verification does not have the partition; nothing changed
 -- Raises BADCALL for a wrong number of arguments; nothing changes.
 --
@@ -44,11 +47,12 @@
 
 local trusted, sale, buyers, staged = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local waitlist, waiting, staged_waitlist, staged_waiting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local ended, staged_ended = KEYS[9], KEYS[10]
 local token, slots, stock, total, opens_ms, closes_ms, max_quantity, state, version, accepted, released, limit, tickets,
-  entries = unpack(ARGV)
+  entries, enders = unpack(ARGV)
 
-if #ARGV ~= 14 or not (tonumber(slots) and tonumber(entries)) then
-  return redis.error_reply('BADCALL install: 14 arguments expected')
+if #ARGV ~= 15 or not (tonumber(slots) and tonumber(entries) and tonumber(enders)) then
+  return redis.error_reply('BADCALL install: 15 arguments expected')
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
@@ -56,14 +60,19 @@ if redis.call('GET', trusted) ~= 'verifying:' .. server .. ':' .. token then
   return 'overtaken'
 end
 if redis.call('HLEN', staged) ~= tonumber(slots) or redis.call('ZCARD', staged_waitlist) ~= tonumber(entries)
-  or redis.call('HLEN', staged_waiting) ~= tonumber(entries) then
+  or redis.call('HLEN', staged_waiting) ~= tonumber(entries)
+  or redis.call('HLEN', staged_ended) ~= tonumber(enders) then
   return 'incomplete'
 end
 
-redis.call('UNLINK', sale, buyers, waitlist, waiting)
+redis.call('UNLINK', sale, buyers, waitlist, waiting, ended)
 if tonumber(slots) > 0 then
   redis.call('RENAME', staged, buyers)
   redis.call('PERSIST', buyers)
+end
+if tonumber(enders) > 0 then
+  redis.call('RENAME', staged_ended, ended)
+  redis.call('PERSIST', ended)
 end
 if tonumber(entries) > 0 then
   redis.call('RENAME', staged_waitlist, waitlist)

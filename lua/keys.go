@@ -8,6 +8,7 @@ type SaleKeys struct {
 	Orders   string // the partition's stream of order events
 	Waitlist string // sorted set of the users who wait, by ticket
 	Waiting  string // hash from user id to waitlist entry
+	Ended    string // hash from user id to the slots of ended orders that had an idempotency key
 
 	Generation string // that of the last verification of this server
 

@@ -11,7 +11,7 @@
 --                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
--- KEYS[4] orders  stream of order events: v s k o n u q t
+-- KEYS[4] orders  stream of order events: v s k o n u q t [h]
 -- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
 -- KEYS[6] waiting  hash: user id -> waitlist entry, "order_id quantity number joined_ms ticket key_hash payload_hash"
 --

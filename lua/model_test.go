@@ -16,9 +16,10 @@ type model struct {
 	sale               lua.SaleFields
 	accepted, released int64
 	slots              map[string]lua.Slot
-	events             []event           // in the stream, in order
-	consumers          map[string]bool   // of the group
-	others             map[string]string // locks and heartbeats
+	ended              map[string][]lua.Slot // of orders that had a key, by user, the latest first
+	events             []event               // in the stream, in order
+	consumers          map[string]bool       // of the group
+	others             map[string]string     // locks and heartbeats
 
 	ledger map[accept]*account
 
@@ -50,7 +51,7 @@ type account struct {
 
 func newModel() *model {
 	return &model{
-		slots: map[string]lua.Slot{}, consumers: map[string]bool{}, others: map[string]string{},
+		slots: map[string]lua.Slot{}, ended: map[string][]lua.Slot{}, consumers: map[string]bool{}, others: map[string]string{},
 		ledger: map[accept]*account{}, waiting: map[string]lua.WaitlistEntry{},
 	}
 }
@@ -71,7 +72,7 @@ func (m *model) admitOne(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitOu
 	if !m.loaded {
 		return lua.AdmitOutcome{Code: lua.AdmitNotLoaded}
 	}
-	if slot, ordered := m.slots[r.UserID]; ordered {
+	if slot, ordered := m.slotUnder(r); ordered {
 		return lua.AdmitOutcome{Code: repeated(slot, r), Slot: slot}
 	}
 	if code := m.refusal(nowMS, maxEvents, r); code != "" {
@@ -83,6 +84,20 @@ func (m *model) admitOne(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitOu
 	m.slots[r.UserID] = slot
 	m.events = append(m.events, event{fields: eventOf(r, nowMS, m.accepted)})
 	return lua.AdmitOutcome{Code: lua.AdmitAccepted, Slot: slot}
+}
+
+// slotUnder is the slot that answers a request: one under the same key, in use or not, before one in use.
+func (m *model) slotUnder(r lua.AdmitRequest) (lua.Slot, bool) {
+	slot, ordered := m.slots[r.UserID]
+	if r.KeyHash == "" || ordered && slot.KeyHash == r.KeyHash {
+		return slot, ordered
+	}
+	for _, earlier := range m.ended[r.UserID] {
+		if earlier.KeyHash == r.KeyHash {
+			return earlier, true
+		}
+	}
+	return slot, ordered
 }
 
 func repeated(slot lua.Slot, r lua.AdmitRequest) lua.AdmitCode {
@@ -128,6 +143,10 @@ func (m *model) release(items []lua.ReleaseItem) []bool {
 		m.sale.Stock += int64(slot.Quantity)
 		m.released++
 		given[i] = true
+		if slot.KeyHash != "" {
+			all := append([]lua.Slot{slot}, m.ended[item.UserID]...)
+			m.ended[item.UserID] = all[:min(len(all), lua.MaxEndedSlots)]
+		}
 	}
 	return given
 }
@@ -213,6 +232,16 @@ func (m *model) state(prefix string) state {
 	}
 	for user, slot := range m.slots {
 		s.Buyers[user] = slotText(slot)
+	}
+	for user, slots := range m.ended {
+		var texts []string
+		for _, slot := range slots {
+			texts = append(texts, slotText(slot))
+		}
+		if s.Ended == nil {
+			s.Ended = map[string]string{}
+		}
+		s.Ended[user] = strings.Join(texts, lua.EndedSlotsSeparator)
 	}
 	for i, e := range m.events {
 		s.Events = append(s.Events, e.fields)

@@ -12,7 +12,8 @@
 -- ARGV[1] fence  the generation in which the partition was verified last, as far as the caller knows
 --
 -- Returns a code, now_ms and the generation, then seven for each sale: state ("" where Redis does not have it),
--- opens_ms, closes_ms, max_quantity, stock, how many wait, and the accept counter. After untrusted only the code counts.
+-- opens_ms, closes_ms, max_quantity, stock, how many wait, and the accept counter. After untrusted only the code
+-- counts.
 --   known      the numbers are those by which an order would be decided now
 --   untrusted  the state of this server process is not verified, or another server was verified since
 -- Raises BADSALE for a sale that none of our scripts writes; nothing changes in any case.

@@ -41,7 +41,8 @@ const (
 // Release gives back the stock and the slots of 1 to MaxReleaseBatch ended orders of a sale, and hands units that are
 // free then over to buyers who wait, while the stream has fewer than maxEvents entries (at least 1). released[i]
 // reports whether items[i] was given back by this very call: false means that the buyer's slot no longer names that
-// order, so it was given back before. After an error, calling again is safe; ErrNotLoaded asks for the sale to be
+// order, so it was given back before. The idempotency keys of the orders go on to answer with them, those of the latest
+// 8 orders of each buyer. After an error, calling again is safe; ErrNotLoaded asks for the sale to be
 // loaded first, ErrUntrusted for the server to be verified.
 func Release(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, items []ReleaseItem,
@@ -69,7 +70,7 @@ func release(
 	if err != nil {
 		return nil, HandedOver{}, err
 	}
-	reply, err := releaseScript.Run(ctx, rdb, keys.withOrders(), args...).Result()
+	reply, err := releaseScript.Run(ctx, rdb, append(keys.withOrders(), keys.Ended), args...).Result()
 	if err != nil {
 		return nil, HandedOver{}, err
 	}

@@ -5,13 +5,17 @@
 -- change, so that an order released twice, or after its buyer ordered anew, gives nothing back the second time. And no
 -- other request may take a unit between its being free and its being handed over.
 --
+-- A slot that was filled under an idempotency key is kept among the buyer's ended ones, so that the key goes on to
+-- answer with its order. Those that are kept are bounded: the latest 8 of a buyer.
+--
 -- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
 --                 waiting
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
--- KEYS[4] orders  stream of order events: v s k o n u q t
+-- KEYS[4] orders  stream of order events: v s k o n u q t [h]
 -- KEYS[5] waitlist  sorted set of the user ids that wait, by ticket
 -- KEYS[6] waiting  hash: user id -> waitlist entry, "order_id quantity number joined_ms ticket key_hash payload_hash"
+-- KEYS[7] ended   hash: user id -> slots of orders that have ended and had a key, the latest first, with ";" between
 --
 -- ARGV[1] sale_id     goes into the events; KEYS[1] is what identifies the sale
 -- ARGV[2] max_events  entries that the stream may have, after which nothing is handed over: at least 1
@@ -28,12 +32,14 @@
 --   untrusted   (alone, for all) the state of this server process is not verified; nothing changed
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
--- Cost: O(orders): two INFO, two HMGET, one HDEL, one HSET. HDEL goes first, which lets it run on a server that is
+-- Cost: O(orders): two INFO, three HMGET, one HDEL, two HSET. HDEL goes first, which lets it run on a server that is
 -- full. While buyers wait, that of handover.lua besides.
 
 local sale, buyers, trusted, orders, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local ended = KEYS[7]
 local sale_id, max_events = ARGV[1], tonumber(ARGV[2])
 local first, width = 3, 2
+local most_kept = 8
 
 if not max_events or max_events < 1 or #ARGV < first - 1 or (#ARGV - first + 1) % width ~= 0 then
   return redis.error_reply('BADCALL release: a sale, max_events of at least 1, and 2 arguments for each order')
@@ -58,22 +64,39 @@ local users = {}
 for at = first, #ARGV, width do
   users[#users + 1] = ARGV[at]
 end
-local slots = {}
+local slots, earlier = {}, {}
 if #users > 0 then
   slots = redis.call('HMGET', buyers, unpack(users))
+  earlier = redis.call('HMGET', ended, unpack(users))
+end
+
+-- kept is a slot before those that ended earlier, as many as are kept.
+local function kept(slot, others)
+  local all = { slot }
+  for other in string.gmatch(others or '', '[^;]+') do
+    if #all < most_kept then
+      all[#all + 1] = other
+    end
+  end
+  return table.concat(all, ';')
 end
 
 local reply, freed, free = {}, {}, {} -- free: users freed by this very batch
+local keep = {} -- of those with a key: user, slots, …
 for i, user in ipairs(users) do
   local slot, order_id = slots[i], ARGV[first - 1 + i * width]
   reply[i] = 'not-held'
   if slot and not free[user] then
-    local order, quantity = string.match(slot, '^(%S+) (%d+) %d+ %d+ %d+ %S+ %S+$')
+    local order, quantity, key = string.match(slot, '^(%S+) (%d+) %d+ %d+ %d+ (%S+) %S+$')
     if not order then
       return redis.error_reply('BADSLOT release: a buyer\'s slot does not have 7 fields')
     elseif order == order_id then
       reply[i], free[user], freed[#freed + 1] = 'released', true, user
       stock = stock + quantity
+      if key ~= '-' then
+        keep[#keep + 1] = user
+        keep[#keep + 1] = kept(slot, earlier[i])
+      end
     end
   end
 end
@@ -85,6 +108,9 @@ local plan = plan_hand_over(keys, {
 }, max_events)
 if #freed > 0 then
   redis.call('HDEL', buyers, unpack(freed))
+  if #keep > 0 then
+    redis.call('HSET', ended, unpack(keep))
+  end
   redis.call('HSET', sale, 'stock', string.format('%.0f', stock), 'released', string.format('%.0f', released + #freed))
 end
 hand_over(keys, sale_id, plan)

@@ -39,6 +39,7 @@ func TestReleaseGivesBackOnce(t *testing.T) {
 	want := before
 	sale.Stock = 9
 	want.Sale, want.Buyers = saleHash(sale, 3, 2), map[string]string{"cy": before.Buyers["cy"]}
+	want.Ended = map[string]string{"ann": before.Buyers["ann"], "bob": before.Buyers["bob"]}
 	same(t, "state after", f.state(), want)
 	f.unchanged("the second run", func() {
 		same(t, "released", f.mustRelease(items...), []bool{false, false, false, false, false, false})

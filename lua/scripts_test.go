@@ -128,7 +128,7 @@ func TestUnknownRepliesAreErrors(t *testing.T) {
 func callsOf(s redis.Scripter) map[string]func(n int) error {
 	ctx := context.Background()
 	sale := lua.SaleFields{Stock: 1, Total: 1, OpensMS: 1, ClosesMS: 2, MaxQuantity: 1, State: "active", Version: 1}
-	keys := lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Orders: "d", Waitlist: "e", Waiting: "f"}
+	keys := lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Orders: "d", Waitlist: "e", Waiting: "f", Ended: "g"}
 	return map[string]func(int) error{
 		"join.lua": func(int) error {
 			_, err := lua.Join(ctx, s, lua.SaleKeys{Sale: "a", Buyers: "b", Trusted: "c", Waitlist: "d", Waiting: "e"},
@@ -144,7 +144,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			for i := range n {
 				reqs = append(reqs, request(i+1, "ann"))
 			}
-			keys := lua.SaleKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d", Generation: "e"}
+			keys := lua.SaleKeys{Sale: "a", Buyers: "b", Orders: "c", Trusted: "d", Generation: "e", Ended: "f"}
 			_, err := lua.Admit(ctx, s, keys, saleID, plenty, reqs)
 			return err
 		},
@@ -182,7 +182,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		"install.lua": func(int) error {
 			_, err := lua.Install(ctx, s, lua.InstallKeys{
 				Trusted: "a", Sale: "b", Buyers: "c", Staged: "d",
-				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h",
+				Waitlist: "e", Waiting: "f", StagedWaitlist: "g", StagedWaiting: "h", Ended: "i", StagedEnded: "j",
 			}, "token",
 				lua.InstallState{Fields: sale, Staged: lua.Staged{Slots: 1}})
 			return err

@@ -20,6 +20,12 @@ type Slot struct {
 
 const slotFields = 7
 
+// The slots of ended orders are kept together, buyer by buyer, with a separator between two.
+const (
+	MaxEndedSlots       = 8 // of a buyer, the latest
+	EndedSlotsSeparator = ";"
+)
+
 // ParseSlot reads the value of a buyers hash: seven fields separated by single spaces, "-" for a hash that is not
 // there. Its error names the field that admit.lua can't have written.
 func ParseSlot(value string) (Slot, error) {

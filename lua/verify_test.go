@@ -175,6 +175,7 @@ func (f *fixture) installKeys() lua.InstallKeys {
 		Waitlist: f.saleKeys.Waitlist, Waiting: f.saleKeys.Waiting,
 		StagedWaitlist: f.layout.StagedWaitlist(partition, saleID, "one"), StagedWaiting: f.layout.StagedWaiting(partition,
 			saleID, "one"),
+		Ended: f.saleKeys.Ended, StagedEnded: f.layout.Staged(partition, saleID, "one") + ":ended",
 	}
 }
 

@@ -3,7 +3,9 @@ package pipeline
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -16,6 +18,9 @@ const EventVersion = 1
 // on.
 const maxSequence = 1 << 40
 
+// maxKeyHash bounds the hash of an Idempotency-Key, in bytes.
+const maxKeyHash = 64
+
 // Event is one accepted order on its way from the stream to Postgres.
 type Event struct {
 	Partition   Partition
@@ -27,13 +32,14 @@ type Event struct {
 	UserID      string
 	Quantity    int
 	AcceptedAt  time.Time
+	KeyHash     string // of the Idempotency-Key; empty where the request had none
 	TraceParent string // W3C trace context; empty when the request was not sampled
 }
 
-// Accept is an accepted order as its buyer's slot stores it: the event, and the hashes of the request that made it.
+// Accept is an accepted order as its buyer's slot stores it: the event, and the hash of the request that made it.
 type Accept struct {
 	Event
-	KeyHash, PayloadHash string // see lua.AdmitRequest; empty where the request had no Idempotency-Key
+	PayloadHash string // see lua.AdmitRequest; empty where the request had no Idempotency-Key
 }
 
 // DecodeEvent reads a stream entry. Its error names the first field that is missing or out of range; such an entry was
@@ -53,6 +59,7 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 		UserID:      d.text("u"),
 		Quantity:    int(d.integer("q", 1, MaxQuantityLimit)),
 		AcceptedAt:  time.UnixMilli(d.integer("t", 1, 1<<48)).UTC(),
+		KeyHash:     d.optional("h"),
 		TraceParent: d.optional("tp"),
 	}
 	switch id, err := uuid.Parse(e.OrderID); {
@@ -60,6 +67,8 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 		return Event{}, d.err
 	case err != nil || id.String() != e.OrderID:
 		return Event{}, fmt.Errorf("field o: %q is not a UUID", Clip(e.OrderID))
+	case len(e.KeyHash) > maxKeyHash || strings.ContainsAny(e.KeyHash, " ;\x00") || !utf8.ValidString(e.KeyHash):
+		return Event{}, fmt.Errorf("field h: %q is not a hash", Clip(e.KeyHash))
 	case !ValidSaleID(e.SaleID):
 		return Event{}, fmt.Errorf("field s: %q is not a sale id", Clip(e.SaleID))
 	}
@@ -75,6 +84,9 @@ func (e *Event) Fields() map[string]any {
 		"v": strconv.Itoa(EventVersion), "s": e.SaleID, "k": strconv.FormatInt(e.Sequence, 10), "o": e.OrderID,
 		"n": strconv.FormatInt(e.Number, 10), "u": e.UserID, "q": strconv.Itoa(e.Quantity),
 		"t": strconv.FormatInt(e.AcceptedAt.UnixMilli(), 10),
+	}
+	if e.KeyHash != "" {
+		fields["h"] = e.KeyHash
 	}
 	if e.TraceParent != "" {
 		fields["tp"] = e.TraceParent

@@ -101,5 +101,6 @@ func (k Keys) ForSale(p Partition, saleID string) lua.SaleKeys {
 	return lua.SaleKeys{
 		Sale: k.Sale(p, saleID), Buyers: k.Buyers(p, saleID), Orders: k.Orders(p), Trusted: k.Trusted(p),
 		Waitlist: k.Waitlist(p, saleID), Waiting: k.Waiting(p, saleID), Generation: k.Generation(p),
+		Ended: k.in(p, "ended:"+saleID),
 	}
 }

@@ -23,6 +23,7 @@ type LedgerOrder struct {
 	Number    int64       // of the order; 0 in a release
 	// AcceptedAt is when Redis accepted the order; in a release, when it was written.
 	AcceptedAt time.Time
+	KeyHash    string // of the order's Idempotency-Key; empty where it had none, and in a release
 }
 
 // Ledger is what Postgres holds of one sale, all of it at one instant.

@@ -152,6 +152,11 @@ var defects = []defect{
 		"		if !reply.Known || reply.Sales[i].State == \"\" {\n			w.forget(state)\n",
 		"		if !reply.Known || reply.Sales[i].State == \"\" {\n",
 	}}, caughtBy: &test{"./pipeline/admission", "TestMemoryEndsWithTheTrustInRedis"}},
+	{name: "keys-end-with-their-orders", edits: []edit{{
+		"lua/release.lua",
+		"      if key ~= '-' then\n",
+		"      if false then\n",
+	}}, caughtBy: &test{"./lua", "TestAKeyOutlivesItsOrder"}},
 	{name: "memory-forgets-the-holders", edits: []edit{{
 		"pipeline/admission/refusals.go",
 		"; perhaps {\n",

@@ -70,7 +70,7 @@ func TestAnAcceptIsCompleteWhenItIsAnswered(t *testing.T) {
 	wantEvent := pipeline.Event{
 		Partition: p, EntryID: events[0].EntryID, SaleID: r.Sale.ID, Sequence: 1, OrderID: got.OrderID, Number: got.Number,
 		UserID: "ann", Quantity: 3, AcceptedAt: got.AcceptedAt,
-		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		KeyHash: slot.KeyHash, TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 	}
 	if events[0] != wantEvent {
 		t.Errorf("got event %+v, want %+v", events[0], wantEvent)

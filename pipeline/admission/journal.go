@@ -15,8 +15,8 @@ func (g *gate) journal(batch []*pendingRequest, reply lua.AdmitReply) (onDisk bo
 			continue
 		}
 		accept := pipeline.Accept{
-			Event:   redisstore.EventOfSlot(g.at, batch[i].request.UserID, outcome.Slot),
-			KeyHash: outcome.Slot.KeyHash, PayloadHash: outcome.Slot.PayloadHash,
+			Event:       redisstore.EventOfSlot(g.at, batch[i].request.UserID, outcome.Slot),
+			PayloadHash: outcome.Slot.PayloadHash,
 		}
 		accept.TraceParent = batch[i].request.TraceParent
 		accepts = append(accepts, accept)

@@ -82,4 +82,3 @@ func TestARushWaits(t *testing.T) {
 	f.proxy.Thaw()
 	q.wantAllAccepted()
 }
-

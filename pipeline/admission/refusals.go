@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
@@ -318,7 +320,13 @@ func (w *refusals) renew(state *watched, r *refusal, generation int64) {
 	}
 }
 
-// scan reads who has a slot. A slot that is filled meanwhile moves the accept counter, which the next look compares.
+// eachBuyer reads the buyers of a sale, of one kind or the other.
+type eachBuyer func(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string) bool,
+) error
+
+// scan reads who has a slot, or had one under an idempotency key. A slot that is filled meanwhile moves the accept
+// counter, which the next look compares.
 func (w *refusals) scan(state *watched, into *knownBuyers) {
 	c, at := w.controller, state.gate.at
 	began := time.Now()
@@ -328,12 +336,19 @@ func (w *refusals) scan(state *watched, into *knownBuyers) {
 	}()
 	defer c.recovered("read the buyers of a sale")
 	into.hashes = map[uint64]struct{}{}
-	ctx, cancel := context.WithTimeout(context.Background(), retry.CommandTimeout)
-	defer cancel()
-	err := redisstore.EachBuyer(ctx, c.connections.rdb, c.keys, at, func(userID string) bool {
+	known := func(userID string) bool {
 		into.hashes[hashOf(userID)] = struct{}{}
 		return w.reserve(int64(len(into.hashes)), &into.reserved)
-	})
+	}
+	read := func(each eachBuyer) error {
+		ctx, cancel := context.WithTimeout(context.Background(), retry.CommandTimeout)
+		defer cancel()
+		return each(ctx, c.connections.rdb, c.keys, at, known)
+	}
+	err := read(redisstore.EachBuyer)
+	if err == nil { // after the buyers: an order that ends meanwhile is found here
+		err = read(redisstore.EachEnded)
+	}
 	if err != nil || int64(len(into.hashes)) > into.reserved {
 		w.known.Add(-into.reserved)
 		return

@@ -30,9 +30,9 @@ func accepts(n int) []pipeline.Accept {
 			Event: pipeline.Event{
 				Partition: at.Partition, SaleID: at.SaleID, Sequence: int64(i + 1), OrderID: uuid.Must(uuid.NewV7()).String(),
 				Number: rand.Int64N(1<<62) + 1, UserID: fmt.Sprintf("buyer-%d-ü", i), Quantity: 1 + i%7,
-				AcceptedAt: time.UnixMilli(time.Now().UnixMilli()).UTC(),
+				AcceptedAt: time.UnixMilli(time.Now().UnixMilli()).UTC(), KeyHash: strings.Repeat("a", i%25),
 			},
-			KeyHash: strings.Repeat("a", i%25), PayloadHash: "p",
+			PayloadHash: "p",
 		}
 		if i%3 == 0 {
 			all[i].TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

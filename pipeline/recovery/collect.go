@@ -5,6 +5,7 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 )
 
 // collected is what a sale on a partition must be, according to Postgres and the stream.
@@ -82,6 +83,7 @@ func slotOfOrder(o *pipeline.LedgerOrder) lua.Slot {
 	return lua.Slot{
 		OrderID: o.OrderID, Quantity: o.Quantity, Number: o.Number,
 		AcceptedMS: o.AcceptedAt.UnixMilli(), Sequence: o.Sequence,
+		KeyHash: o.KeyHash, PayloadHash: redisstore.PayloadHash(o.KeyHash, o.Quantity),
 	}
 }
 
@@ -89,5 +91,6 @@ func slotOfEvent(e *pipeline.Event) lua.Slot {
 	return lua.Slot{
 		OrderID: e.OrderID, Quantity: e.Quantity, Number: e.Number,
 		AcceptedMS: e.AcceptedAt.UnixMilli(), Sequence: e.Sequence,
+		KeyHash: e.KeyHash, PayloadHash: redisstore.PayloadHash(e.KeyHash, e.Quantity),
 	}
 }

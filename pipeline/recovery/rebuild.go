@@ -99,12 +99,16 @@ func (r *round) rebuildOnce(
 		waiting:  r.Keys.StagedWaiting(p, l.watermark.SaleID, r.token),
 	}
 	defer r.unstage(ctx, waitlist.waitlist, waitlist.waiting)
-	slots := newSlotStager(r.Redis, staged)
+	slots, ended := newSlotStager(r.Redis, staged), newSlotStager(r.Redis, staged+":ended")
+	defer r.unstage(ctx, ended.key)
 	sale, found, err := r.collect(ctx, l, events, slots, waitlist)
 	if err == nil {
 		err = waitlist.flush(ctx)
 	}
-	if err = errors.Join(err, slots.wait(ctx)); err != nil {
+	if err == nil {
+		err = r.stageEnded(ctx, pipeline.SalePartition{SaleID: sale.ID, Partition: p}, ended)
+	}
+	if err = errors.Join(err, slots.wait(ctx), ended.wait(ctx)); err != nil {
 		return pipeline.RebuildReport{}, "", err
 	}
 	report := found.report(l, r.cause)
@@ -125,8 +129,11 @@ func (r *round) rebuildOnce(
 		Trusted: r.Keys.Trusted(p), Sale: r.Keys.Sale(p, sale.ID), Buyers: r.Keys.Buyers(p, sale.ID), Staged: staged,
 		Waitlist: r.Keys.Waitlist(p, sale.ID), Waiting: r.Keys.Waiting(p, sale.ID),
 		StagedWaitlist: waitlist.waitlist, StagedWaiting: waitlist.waiting,
+		Ended: r.Keys.ForSale(p, sale.ID).Ended, StagedEnded: ended.key,
 	}, r.token, lua.InstallState{
-		Fields: sales.SaleFields(sale, p, found.stock), Staged: lua.Staged{Slots: slots.staged, Entries: waitlist.staged},
+		Fields: sales.SaleFields(sale, p, found.stock), Staged: lua.Staged{
+			Slots: slots.staged, Entries: waitlist.staged, Enders: ended.staged,
+		},
 		Counters: lua.Counters{
 			Accepted: report.AcceptedAfter, Released: max(l.state.Released, l.watermark.Released), Tickets: found.tickets,
 		},

@@ -28,7 +28,11 @@ func newSlotStager(rdb redis.UniversalClient, key string) *slotStager {
 }
 
 func (s *slotStager) take(ctx context.Context, userID string, slot lua.Slot) error {
-	s.pending = append(s.pending, userID, slot.String())
+	return s.takeText(ctx, userID, slot.String())
+}
+
+func (s *slotStager) takeText(ctx context.Context, userID, slots string) error {
+	s.pending = append(s.pending, userID, slots)
 	if len(s.pending) == 2*rebuildChunk {
 		s.flush(ctx)
 	}

@@ -60,6 +60,10 @@ type VerifyStore interface {
 	// EachWaitlistEntry calls each for every entry of a waitlist on a partition, in the order of tickets.
 	EachWaitlistEntry(ctx context.Context, saleID string, p pipeline.Partition,
 		each func(pipeline.WaitlistEntry) error) error
+	// EachEndedOrder calls each for every order on a partition that has ended and had an Idempotency-Key, buyer by buyer,
+	// the latest first.
+	EachEndedOrder(ctx context.Context, saleID string, p pipeline.Partition,
+		each func(pipeline.LedgerOrder) error) error
 }
 
 // KeptAccepts are the accepts that a process keeps.

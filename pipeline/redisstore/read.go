@@ -97,7 +97,7 @@ func EventOfSlot(at pipeline.SalePartition, userID string, slot lua.Slot) pipeli
 	return pipeline.Event{
 		Partition: at.Partition, EntryID: "slot:" + slot.OrderID, SaleID: at.SaleID, Sequence: slot.Sequence,
 		OrderID: slot.OrderID, Number: slot.Number, UserID: userID, Quantity: slot.Quantity,
-		AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(),
+		AcceptedAt: time.UnixMilli(slot.AcceptedMS).UTC(), KeyHash: slot.KeyHash,
 	}
 }
 
@@ -124,6 +124,15 @@ func EachBuyer(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string) bool,
 ) error {
 	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, _ string) bool { return do(userID) })
+}
+
+// EachEnded calls do for every buyer of a sale on one partition with orders that have ended and had an idempotency key,
+// until it returns false. Errors: KindUnavailable.
+func EachEnded(
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string) bool,
+) error {
+	ended := keys.ForSale(at.Partition, at.SaleID).Ended
+	return eachField(ctx, rdb, ended, func(userID, _ string) bool { return do(userID) })
 }
 
 // EachWaiting calls do for every buyer on the waitlist of a sale on one partition. Errors: KindUnavailable.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 	"sluice/pipeline/resubmit"
 )
 
@@ -54,7 +55,8 @@ func bySalePartition(events []pipeline.Event) map[pipeline.SalePartition][]pipel
 	groups := map[pipeline.SalePartition][]pipeline.Accept{}
 	for _, e := range events {
 		at := pipeline.SalePartition{SaleID: e.SaleID, Partition: e.Partition}
-		groups[at] = append(groups[at], pipeline.Accept{Event: e})
+		accept := pipeline.Accept{Event: e, PayloadHash: redisstore.PayloadHash(e.KeyHash, e.Quantity)}
+		groups[at] = append(groups[at], accept)
 	}
 	return groups
 }
