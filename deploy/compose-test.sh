@@ -152,7 +152,7 @@ take_images() {
 	[[ -n ${REDIS_IMAGE:-} ]] || missing+=(redis)
 	[[ -n ${POSTGRES_IMAGE:-} ]] || missing+=(postgres)
 	[[ -n ${SLUICE_IMAGE:-} ]] || missing+=(sluice)
-	[[ ${#missing[@]} -eq 0 ]] || "$deploy/local-images.sh" "${missing[@]}"
+	[[ ${#missing[@]} -eq 0 ]] || ENV_FILE=none "$deploy/local-images.sh" "${missing[@]}"
 	export REDIS_IMAGE=${REDIS_IMAGE:-sluice-local/redis} POSTGRES_IMAGE=${POSTGRES_IMAGE:-sluice-local/postgres}
 	export SLUICE_IMAGE=${SLUICE_IMAGE:-sluice:dev}
 }
@@ -162,6 +162,7 @@ start() {
 	# Free ports, and our own names whatever the machine's environment says.
 	export API_PORT='' ADMIN_PORT='' REDIS_PORT='' POSTGRES_PORT='' PARTITIONS=$partitions
 	export POSTGRES_USER=sluice POSTGRES_DB=sluice POSTGRES_PASSWORD=compose-test
+	export PAYMENT_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	local from wait=(--wait --wait-timeout "$start_limit_s")
 	from=$(now)
 	[[ $(compose up --help 2>&1) == *--wait-timeout* ]] || wait=(-d)
@@ -172,6 +173,22 @@ start() {
 	}
 	until_true 'all services healthy' "$start_limit_s" all_healthy
 	say "the stack is healthy after $(since "$from") s: redis, postgres, api and 2 workers"
+}
+
+# check_volumes fails if a container has a volume without a name of ours: each `down` would leave it behind.
+check_volumes() {
+	local containers stray
+	mapfile -t containers < <(compose ps -q)
+	stray=$(docker inspect -f '{{range .Mounts}}{{if eq .Type "volume"}}{{.Name}} at {{.Destination}}{{"\n"}}{{end}}{{end}}' \
+		"${containers[@]}" | grep -v "^${project}_" | sed '/^$/d' || true)
+	[[ -z $stray ]] || fail "anonymous volumes: $stray"
+}
+
+# check_settings fails if what is set for a service does not reach it.
+check_settings() {
+	local got
+	got=$(docker inspect -f '{{join .Config.Env "\n"}}' "$(compose ps -q api)")
+	grep -qx "PAYMENT_WEBHOOK_SECRET=$PAYMENT_WEBHOOK_SECRET" <<<"$got" || fail 'the api has no PAYMENT_WEBHOOK_SECRET'
 }
 
 # load lets the crowd in, in the background. It slows down in the middle and waits there for the kill, however slow this
@@ -260,6 +277,8 @@ main() {
 	say "$(compose version --short), project $project"
 
 	start
+	check_volumes
+	check_settings
 	sluice sale create --id "$sale" --title 'Compose drop' --stock "$stock" --opens now --closes +1h
 	load
 	until_true 'a tenth of the orders persisted' "$wait_limit_s" persisted_at_least $((stock / 10))

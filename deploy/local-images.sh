@@ -4,8 +4,9 @@
 #
 #   deploy/local-images.sh [redis] [postgres] [sluice]     default: all three
 #
-# The images are sluice-local/redis, sluice-local/postgres and sluice:dev. docker-compose.yml takes them through
-# REDIS_IMAGE, POSTGRES_IMAGE and SLUICE_IMAGE, the tests through TEST_REDIS_IMAGE and TEST_POSTGRES_IMAGE. What the tests'
+# The images are sluice-local/redis, sluice-local/postgres and sluice:dev. docker-compose.yml takes the first two through
+# REDIS_IMAGE and POSTGRES_IMAGE, which are added to the .env beside it unless it names others (ENV_FILE=none: nowhere),
+# and the tests through TEST_REDIS_IMAGE and TEST_POSTGRES_IMAGE. What the tests'
 # library needs beside them without a registry, and where it takes this machine for a container (/.dockerenv exists):
 #
 #   TEST_SERVERS=containers TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_HOST_OVERRIDE=127.0.0.1 go test ./...
@@ -210,6 +211,16 @@ make_sluice() {
 	say "sluice:dev: built with $(go env GOVERSION) ($((SECONDS - began)) s)"
 }
 
+# use NAME: has compose take the image of this name from now on.
+use() {
+	local variable=${1^^}_IMAGE file=${ENV_FILE:-$root/.env}
+	[[ $file != none ]] || return 0
+	if ! grep -qs "^$variable=" "$file"; then
+		say "$variable=sluice-local/$1" >>"$file"
+		say "$file: added $variable=sluice-local/$1"
+	fi
+}
+
 main() {
 	local image
 	[[ $# -gt 0 ]] || set -- redis postgres sluice
@@ -217,7 +228,10 @@ main() {
 		[[ $image =~ ^(redis|postgres|sluice)$ ]] || fail "unknown image $image: redis, postgres, sluice"
 	done
 	docker version >/dev/null 2>&1 || fail 'no Docker engine answers'
-	for image in "$@"; do "make_$image"; done
+	for image in "$@"; do
+		"make_$image"
+		[[ $image == sluice ]] || use "$image"
+	done
 }
 
 main "$@"

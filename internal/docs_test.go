@@ -222,3 +222,26 @@ func read(t *testing.T, path string) string {
 	}
 	return string(text)
 }
+
+var (
+	definedSetting = regexp.MustCompile(`name: "([A-Z][A-Z_]+)"`)
+	composeSetting = regexp.MustCompile(`(?m)^ +([A-Z][A-Z_]+):`)
+)
+
+// TestComposePassesEverySettingOn: what a user sets beside docker-compose.yml reaches the programs.
+func TestComposePassesEverySettingOn(t *testing.T) {
+	t.Parallel()
+	passed := map[string]bool{}
+	for _, match := range composeSetting.FindAllStringSubmatch(read(t, "../docker-compose.yml"), -1) {
+		passed[match[1]] = true
+	}
+	names := definedSetting.FindAllStringSubmatch(read(t, "config/settings.go"), -1)
+	if len(names) < 20 {
+		t.Fatalf("found only %d settings", len(names))
+	}
+	for _, name := range names {
+		if !passed[name[1]] {
+			t.Errorf("docker-compose.yml does not pass %s on", name[1])
+		}
+	}
+}

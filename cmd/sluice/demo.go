@@ -24,6 +24,9 @@ type demoCmd struct {
 
 // Run runs the demo. With --json its log goes to stderr and the result to stdout.
 func (c *demoCmd) Run(a *app) error {
+	if err := a.settings.refuseServers("demo"); err != nil {
+		return err
+	}
 	story := a.out
 	if a.json {
 		story = a.err

@@ -42,15 +42,26 @@ func (c *devCmd) Run(a *app) (err error) {
 	if c.Workers < 1 || c.Workers > programs.MaxWorkers {
 		return usagef("--workers %d: use 1 to %d", c.Workers, programs.MaxWorkers)
 	}
+	if err := a.settings.refuseServers("dev"); err != nil {
+		return err
+	}
 	httpAddr := cmp.Or(c.HTTPAddr, os.Getenv("HTTP_ADDR"), freeOr(devHTTPAddr))
 	if _, _, err := net.SplitHostPort(httpAddr); err != nil {
 		return usagef("--http-addr %q is not host:port", httpAddr)
 	}
 	adminAddr := cmp.Or(os.Getenv("ADMIN_ADDR"), freeOr(devAdminAddr))
 	log := newDevLog(a.out)
-	crewed, err := programs.Start(a.ctx, programs.Options{
-		Workers: c.Workers, HTTPAddr: httpAddr, AdminAddr: adminAddr, Environ: os.Environ(), OnLine: log.hear,
-	}, func(step string) { log.say(devSteps[step]) })
+	start := func(httpAddr, adminAddr string) (*programs.Stack, error) {
+		return programs.Start(a.ctx, programs.Options{
+			Workers: c.Workers, HTTPAddr: httpAddr, AdminAddr: adminAddr, Environ: a.settings.environ(os.Environ()),
+			OnLine: log.hear,
+		}, func(step string) { log.say(devSteps[step]) })
+	}
+	crewed, err := start(httpAddr, adminAddr)
+	if errors.Is(err, programs.ErrAddressInUse) && (httpAddr == devHTTPAddr || adminAddr == devAdminAddr) {
+		log.say("another process has taken the address meanwhile; starting again with free ones")
+		crewed, err = start(otherThan(devHTTPAddr, httpAddr), otherThan(devAdminAddr, adminAddr))
+	}
 	if err != nil {
 		return interruptedOr(a.ctx, fmt.Errorf("dev could not start: %w", err))
 	}
@@ -75,14 +86,21 @@ var devSteps = map[string]string{
 	"programs": "starting the API and the workers",
 }
 
-// freeOr returns an address if it is free, or else one with any free port. Another process may still take it first;
-// then the API says so and ends.
+// freeOr returns an address if it is free, or else one with any free port. Another process may still take it first.
 func freeOr(addr string) string {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return "127.0.0.1:0"
 	}
 	_ = l.Close() // it was only tried
+	return addr
+}
+
+// otherThan is an address, or one with any free port in place of the one that was taken.
+func otherThan(taken, addr string) string {
+	if addr == taken {
+		return "127.0.0.1:0"
+	}
 	return addr
 }
 

@@ -54,3 +54,26 @@ func commandDefaults() map[string]string {
 
 // partitionsGiven reports whether the number of partitions was set, or the default applies.
 func (s *settings) partitionsGiven() bool { return s.Partitions != "" || os.Getenv("PARTITIONS") != "" }
+
+// refuseServers returns an error where servers are named for a command that starts its own.
+func (s *settings) refuseServers(command string) error {
+	for name, text := range map[string]string{"redis-url": s.RedisURL, "database-url": s.DatabaseURL} {
+		if text != "" {
+			return usagef("%s starts a Redis and a Postgres of its own and takes no --%s; "+
+				"to use yours, run the programs themselves: api and worker", command, name)
+		}
+	}
+	return nil
+}
+
+// environ adds the settings that were given as flags to an environment.
+func (s *settings) environ(base []string) []string {
+	for name, text := range map[string]string{
+		"PARTITIONS": s.Partitions, "START_TIMEOUT": s.StartTimeout,
+	} {
+		if text != "" {
+			base = append(base, name+"="+text)
+		}
+	}
+	return base
+}

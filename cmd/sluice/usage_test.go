@@ -20,6 +20,8 @@ func TestWrongUse(t *testing.T) {
 	}{
 		{"nothing", nil, []string{"dev", "demo", "--help"}},
 		{"unknown command", []string{"sell"}, []string{"sell", "sluice --help"}},
+		{"dev with a Redis", []string{"dev", "--redis-url", "redis://h"}, []string{"--redis-url", "of its own"}},
+		{"demo with a database", []string{"demo", "--database-url=postgres://h/d"}, []string{"--database-url"}},
 		{"unknown flag", []string{"audit", "--all"}, []string{"--all"}},
 		{"no argument", []string{"sale", "show"}, []string{"<sale>", "sluice sale show --help"}},
 		{"two arguments", []string{"sale", "show", "a", "b"}, []string{"b"}},

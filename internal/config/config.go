@@ -93,7 +93,8 @@ func (c *Config) validate(program Program) error {
 	var errs []error
 	c.Worker.Partitions = max(c.Partitions, 1) // 0: not a number, which is reported already
 	errs = append(errs, c.Worker.WithDefaults().Validate())
-	if program == API && c.AuthMode == "dev" && !loopback(c.HTTPAddr) && !c.authDevForce {
+	known := c.HTTPAddr != "" // else it can't be read, which is reported already
+	if program == API && c.AuthMode == "dev" && known && !loopback(c.HTTPAddr) && !c.authDevForce {
 		errs = append(errs, fmt.Errorf("AUTH_MODE=dev lets anybody be any buyer, and HTTP_ADDR %s is not loopback; "+
 			"set AUTH_DEV_FORCE=true only on a closed network", c.HTTPAddr))
 	}

@@ -209,7 +209,7 @@ func address(into *string) func(string) error {
 		_, port, err := net.SplitHostPort(s)
 		n, bad := strconv.Atoi(port)
 		return s, err == nil && bad == nil && n >= 0 && n <= 65535
-	}, "is not host:port")
+	}, "is not host:port; for a port on this machine write 127.0.0.1:8080")
 }
 
 // checked stores a parsed text, unless it is wrong. The error repeats the text, so it is not for secrets.

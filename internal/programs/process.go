@@ -3,11 +3,13 @@ package programs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sluice/internal/localservers"
@@ -40,7 +42,7 @@ type Process struct {
 	url      string
 	admin    string
 	consumer string
-	serious  []string
+	serious  []Line
 }
 
 // Program says what to start.
@@ -106,6 +108,9 @@ func (p *Process) Resume() error { return p.program.Resume() }
 // Kill ends the process with SIGKILL and returns when it is gone.
 func (p *Process) Kill() error { return p.program.Kill() }
 
+// ErrAddressInUse says that a process could not start because another one has its address.
+var ErrAddressInUse = errors.New("an address is in use")
+
 // Await returns when the process is ready. An error says why it ended.
 func (p *Process) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -114,19 +119,29 @@ func (p *Process) Await(ctx context.Context) error {
 	case <-p.ready:
 		return nil
 	case <-p.program.Exited():
-		return fmt.Errorf("%s ended while starting: %s", p.Name, p.why())
+		why := p.why()
+		if strings.Contains(why, syscall.EADDRINUSE.Error()) {
+			return fmt.Errorf("%w: %s ended while starting: %s", ErrAddressInUse, p.Name, why)
+		}
+		return fmt.Errorf("%s ended while starting: %s", p.Name, why)
 	case <-ctx.Done():
 		return fmt.Errorf("%s was not ready in time: %w", p.Name, context.Cause(ctx))
 	}
 }
 
-// why is what the process last complained about, or else how it ended.
+// why is what the process last reported as an error, or else how it ended. Warnings are no causes: they come at each
+// start.
 func (p *Process) why() string {
 	p.mu.Lock()
-	lines := strings.Join(p.serious, "; ")
+	var errs []string
+	for i := range p.serious {
+		if p.serious[i].Level != "WARN" {
+			errs = append(errs, p.serious[i].Text())
+		}
+	}
 	p.mu.Unlock()
-	if lines != "" {
-		return lines
+	if len(errs) > 0 {
+		return strings.Join(errs, "; ")
 	}
 	if err := p.program.Err(); err != nil {
 		return err.Error()
@@ -166,7 +181,7 @@ func (p *Process) learn(line *Line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if line.Serious() {
-		p.serious = append(p.serious, line.Text())
+		p.serious = append(p.serious, *line)
 		p.serious = p.serious[max(0, len(p.serious)-keptLines):]
 	}
 	switch line.Message {

@@ -2,6 +2,7 @@ package programs_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -101,11 +102,21 @@ func TestStackThatCannotStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
+	taken, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for name, test := range map[string]struct {
 		options programs.Options
 		says    string
 	}{
 		"a wrong setting": {options("LOCK_TTL=1s"), "LOCK_TTL"},
+		"an address that is taken": {func() programs.Options {
+			o := options()
+			o.HTTPAddr = taken.Addr().String()
+			return o
+		}(), programs.ErrAddressInUse.Error()},
 		"a wrong address": {func() programs.Options {
 			o := options()
 			o.HTTPAddr = "203.0.113.1:80" // TEST-NET-3: no machine has it
@@ -117,6 +128,9 @@ func TestStackThatCannotStartLeavesNothing(t *testing.T) {
 		_, err := programs.Start(ctx, test.options, func(string) {})
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got %v, want it to say %q", name, err, test.says)
+		}
+		if err != nil && strings.Contains(err.Error(), "ADMIN_TOKEN") {
+			t.Errorf("%s: a warning is named as a cause: %v", name, err)
 		}
 		environs, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well formed
 		for _, file := range environs {
