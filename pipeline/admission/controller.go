@@ -115,6 +115,9 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 		return Decision{}, err
 	}
 	decision, err := g.submit(ctx, request)
+	if pipeline.KindOf(err) == pipeline.KindNotLoaded && began.After(sale.ClosesAt.Add(overMargin)) {
+		decision, err = closedFor(sale), nil
+	}
 	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
 	return decision, err
 }

@@ -45,6 +45,15 @@ type Decision struct {
 	Remaining   int64 // units left on the buyer's partition after the batch
 }
 
+// overMargin is how long after its window a sale that Redis does not have counts as over, and not as lost: no rebuild
+// brings it back then (db.Watermarks), and no clock is wrong by as much.
+const overMargin = 24 * time.Hour
+
+// closedFor is the decision about a sale that is over, and no longer in Redis.
+func closedFor(sale *pipeline.Sale) Decision {
+	return Decision{Result: Closed, OpensAt: sale.OpensAt, ClosesAt: sale.ClosesAt, MaxQuantity: sale.MaxQuantity}
+}
+
 // deliver gives each request of a batch its outcome. It returns those whose accept is not confirmed as it must be.
 func (g *gate) deliver(batch []*pendingRequest, made attempted) (unconfirmed []*pendingRequest) {
 	reply, suffices := made.reply, g.controller.confirmer.suffices(made.level)
