@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"sluice/internal/loadgen"
 	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
@@ -92,7 +93,7 @@ func (g *gateBench) gate(name string, a *admission.Controller) candidate {
 func (g *gateBench) buyer(ctx context.Context, a *admission.Controller, i uint64) func() error {
 	next := g.first + i
 	return func() error {
-		request := pipeline.OrderRequest{UserID: buyerID(g.testbed.opts.Seed, next), Quantity: 1}
+		request := pipeline.OrderRequest{UserID: loadgen.BuyerID(g.testbed.opts.Seed, next), Quantity: 1}
 		if g.testbed.opts.Keys {
 			request.IdempotencyKey = "order-" + request.UserID
 		}
@@ -130,7 +131,7 @@ func (g *gateBench) fill(requests []lua.AdmitRequest, first int64) {
 	const orderID = "01936f2e-8a4b-7c3d-" // the rest of a UUID is the buyer's id
 	for i := range requests {
 		n := first + int64(i)
-		user := buyerID(g.testbed.opts.Seed, g.first+uint64(n))
+		user := loadgen.BuyerID(g.testbed.opts.Seed, g.first+uint64(n))
 		r := lua.AdmitRequest{
 			OrderID: orderID + user[:4] + "-" + user[4:], Number: 1<<60 + n, UserID: user,
 			Quantity: 1,

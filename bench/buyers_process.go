@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"sluice/internal/loadgen"
 )
 
 // buyersCommand is the argument under which this program is started again, as the buyers' process.
@@ -45,34 +48,37 @@ func startBuyers() (*buyersProcess, error) {
 func (b *buyersProcess) pid() int { return b.process.Process.Pid }
 
 // prepare opens a load's connections, so that this is not on the clock.
-func (b *buyersProcess) prepare(f load) error {
-	if err := b.asks.Encode(f); err != nil {
+func (b *buyersProcess) prepare(next loadgen.Config) error {
+	if err := b.asks.Encode(next); err != nil {
 		return err
 	}
-	tally, err := b.answer()
-	if err == nil && !tally.Ready {
+	answer, err := b.answer()
+	if err == nil && !answer.Ready {
 		err = errors.New("the buyers' process is out of step")
 	}
 	return err
 }
 
 // start lets the gathered buyers go and waits until all are answered.
-func (b *buyersProcess) start() (loadResult, error) {
+func (b *buyersProcess) start() (*loadgen.Result, error) {
 	if err := b.asks.Encode(struct{}{}); err != nil {
-		return loadResult{}, err
+		return nil, err
 	}
-	return b.answer()
+	answer, err := b.answer()
+	if err == nil && answer.Result == nil {
+		err = errors.New("the buyers' process is out of step")
+	}
+	return answer.Result, err
 }
 
-func (b *buyersProcess) answer() (loadResult, error) {
-	var tally loadResult
-	if err := b.answers.Decode(&tally); err != nil {
-		return tally, fmt.Errorf("the buyers' process does not answer: %w", err)
+func (b *buyersProcess) answer() (answer buyersAnswer, err error) {
+	if err := b.answers.Decode(&answer); err != nil {
+		return answer, fmt.Errorf("the buyers' process does not answer: %w", err)
 	}
-	if tally.Error != "" {
-		return tally, errors.New(tally.Error)
+	if answer.Error != "" {
+		return answer, errors.New(answer.Error)
 	}
-	return tally, nil
+	return answer, nil
 }
 
 // close ends the process. Calling it on one that has died is harmless.
@@ -88,32 +94,37 @@ func (b *buyersProcess) close() error {
 func serveBuyers(in io.Reader, out io.Writer) int {
 	asks, answers := json.NewDecoder(in), json.NewEncoder(out)
 	for {
-		var next load
+		var next loadgen.Config
 		if err := asks.Decode(&next); err != nil {
 			return exitFine // the parent has gone, or is done
 		}
-		tally, err := next.serve(asks, answers)
+		answer := buyersAnswer{}
+		result, err := serveLoad(next, asks, answers)
 		if err != nil {
-			tally = loadResult{Error: err.Error()}
+			answer.Error = err.Error()
+		} else {
+			answer.Result = &result
 		}
-		if err := answers.Encode(tally); err != nil {
+		if err := answers.Encode(answer); err != nil {
 			return exitFault
 		}
 	}
 }
 
-func (f *load) serve(asks *json.Decoder, answers *json.Encoder) (loadResult, error) {
-	connections, err := f.connections()
+// serveLoad runs one load. It ends by itself, after its length and a deadline at the latest.
+func serveLoad(next loadgen.Config, asks *json.Decoder, answers *json.Encoder) (loadgen.Result, error) {
+	ctx := context.Background()
+	generator, err := loadgen.Open(ctx, next)
 	if err != nil {
-		return loadResult{}, err
+		return loadgen.Result{}, err
 	}
-	defer connections.close()
-	if err := answers.Encode(loadResult{Ready: true}); err != nil {
-		return loadResult{}, err
+	defer generator.Close()
+	if err := answers.Encode(buyersAnswer{Ready: true}); err != nil {
+		return loadgen.Result{}, err
 	}
 	var begin struct{}
 	if err := asks.Decode(&begin); err != nil {
-		return loadResult{}, err
+		return loadgen.Result{}, err
 	}
-	return connections.run(f)
+	return generator.Run(ctx)
 }

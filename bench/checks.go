@@ -72,16 +72,21 @@ func parseScriptCalls(info string) (calls, micros int64, err error) {
 // checkRows compares what Postgres has with the events that there were, and, where a worker brought them, that it left
 // nothing behind in Redis.
 func (s *testbed) checkRows(ctx context.Context, table string, events int64) error {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	var rows int64
-	if err := s.pool.QueryRow(ctx, `select count(*) from `+table).Scan(&rows); err != nil {
+	rows, err := s.countRows(ctx, table)
+	if err != nil {
 		return err
 	}
 	if rows != events {
 		return fmt.Errorf("the counts do not add up: %d events, but %d rows", events, rows)
 	}
 	return nil
+}
+
+func (s *testbed) countRows(ctx context.Context, table string) (rows int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, `select count(*) from `+table).Scan(&rows)
+	return rows, err
 }
 
 // checkCounters compares the sale's counter and watermark with the rows.

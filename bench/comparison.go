@@ -16,6 +16,9 @@ type Work struct {
 	Batch   float64       // requests per script call; 0 where there was none
 	Script  float64       // Redis' own time in the script per request, µs
 	Latency Quantiles
+	Shed    int64   // requests that were told to come again later
+	NotSent int64   // requests for which the buyers had no connection, nor room to wait for one
+	Late    float64 // p99 of how late the buyers' own schedule was, µs
 }
 
 func (w Work) rate() float64 { return float64(w.Count) / w.Took.Seconds() }

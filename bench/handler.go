@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"sluice/internal/loadgen"
 )
 
 // benchHandler calls the handlers without a network: what is left of the difference is the price of admission alone.
@@ -76,7 +78,7 @@ func (s *testbed) newCaller(ctx context.Context, h http.Handler, buyer uint64) *
 var oneUnit = []byte(`{"quantity":1}`)
 
 func (c *caller) order() error {
-	id := buyerID(c.testbed.opts.Seed, c.buyer)
+	id := loadgen.BuyerID(c.testbed.opts.Seed, c.buyer)
 	c.buyer += uint64(c.testbed.opts.Clients)
 	c.request.Header["X-User-Id"][0] = id
 	if c.testbed.opts.Keys {

@@ -20,8 +20,8 @@ const (
 	exitUsage = 2
 )
 
-// runLimit ends a run that hangs. The default run takes little more than a minute.
-const runLimit = 15 * time.Minute
+// runLimit ends a run that hangs. The default run takes some ten minutes, the longest that make sense several times that.
+const runLimit = 2 * time.Hour
 
 func main() { os.Exit(start(os.Args[1:])) }
 
@@ -93,6 +93,7 @@ func sections() []section {
 		{"handler", benchHandler},
 		{"admission", benchAdmission},
 		{"latency", benchLatency},
+		{"scale", benchScale},
 		{"persist", benchPersist},
 		{"locks", benchLocks},
 	}

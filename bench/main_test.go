@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 func smallTestbed(t *testing.T) *testbed {
 	t.Helper()
 	opts := Options{
-		Rounds: 1, Seconds: 0.3, Connections: []int{4}, Clients: 16, Rate: 200, Rows: 600, Batch: 250, Keys: true, Seed: 1,
+		Rounds: 1, Seconds: 0.3, Connections: []int{4}, Clients: 16, Rows: 600, Batch: 250, Keys: true, Seed: 1,
+		Loads: []int{50, 120}, LoadSeconds: 0.3, Sales: 5, Backlog: 1000, Workers: []int{1, 2},
 	}
 	testbed, err := openTestbed(t.Context(), opts)
 	if errors.Is(err, localservers.ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {

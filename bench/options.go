@@ -17,17 +17,23 @@ import (
 // Options are the flags. Their JSON is part of the report, so that a run can be repeated.
 type Options struct {
 	Rounds      int      `json:"rounds"`
-	Seconds     float64  `json:"seconds"`     // of each timed round
-	Connections []int    `json:"connections"` // of the buyers, one comparison each
-	Clients     int      `json:"clients"`     // goroutines that call without a network
-	Rate        float64  `json:"rate"`        // orders/s of the latency section; 0: a third of what was measured
-	Rows        int      `json:"rows"`        // of each round of the persist section
-	Batch       int      `json:"batch"`       // rows per transaction
-	Keys        bool     `json:"keys"`        // buyers send an Idempotency-Key
+	Seconds     float64  `json:"seconds"`      // of each timed round
+	Connections []int    `json:"connections"`  // of the buyers, one comparison each
+	Clients     int      `json:"clients"`      // goroutines that call without a network
+	Rate        float64  `json:"rate"`         // orders/s that the latency section takes for the capacity; 0: measured
+	Loads       []int    `json:"loads"`        // of the latency section, percent of the capacity
+	LoadSeconds float64  `json:"load_seconds"` // of each of its rounds
+	Sales       int      `json:"sales"`        // of the scale section
+	Backlog     int      `json:"backlog"`      // orders that wait in its full stream
+	Workers     []int    `json:"workers"`      // of its last part
+	Rows        int      `json:"rows"`         // of each round of the persist section
+	Batch       int      `json:"batch"`        // rows per transaction
+	Keys        bool     `json:"keys"`         // buyers send an Idempotency-Key
 	Seed        uint64   `json:"seed"`
 	Sections    []string `json:"sections"`
 	JSON        bool     `json:"-"`
 	Profile     string   `json:"-"`
+	Plots       string   `json:"-"` // folder of the pictures; empty: none
 }
 
 // The bounds keep a slip of the finger from filling the disk: an accept takes about 700 bytes of it.
@@ -36,11 +42,14 @@ const (
 	maxSeconds     = 60
 	maxConnections = 4096
 	maxRows        = 2_000_000
+	maxLoad        = 500 // percent of the capacity
+	maxSales       = 1000
+	maxWorkers     = 16
 )
 
 func readOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
-	var connections, chosen string
+	var connections, chosen, loads, workers string
 	all := sectionNames()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
@@ -49,13 +58,19 @@ func readOptions(args []string, out io.Writer) (Options, error) {
 	flags.StringVar(&connections, "connections", "64,256", "connections of the buyers, one comparison for each")
 	flags.IntVar(&o.Clients, "clients", 256, "goroutines that call handler and admission without a network")
 	flags.Float64Var(&o.Rate, "rate", 0,
-		"orders per second of the latency section (default a third of what was measured)")
+		"orders per second that the latency section takes for the capacity (default: it is measured)")
+	flags.StringVar(&loads, "loads", "30,50,70,90,120", "loads of the latency section, in percent of the capacity")
+	flags.Float64Var(&o.LoadSeconds, "load-seconds", 2, "length of each round of the latency section")
+	flags.IntVar(&o.Sales, "sales", 100, "sales of the scale section, against one")
+	flags.IntVar(&o.Backlog, "backlog", 100_000, "orders that wait in the scale section, against none; up to 2000000")
+	flags.StringVar(&workers, "workers", "1,2,4", "workers of the scale section, in one process")
 	flags.IntVar(&o.Rows, "rows", 25_000, "events of each round of the persist section")
 	flags.IntVar(&o.Batch, "batch", 500, "rows per transaction")
 	flags.BoolVar(&o.Keys, "keys", true, "buyers send an Idempotency-Key")
 	flags.Uint64Var(&o.Seed, "seed", 1, "makes the buyers' ids and arrival times")
 	flags.StringVar(&chosen, "sections", strings.Join(all, ","), "sections to run")
 	flags.BoolVar(&o.JSON, "json", false, "print one JSON object in place of tables")
+	flags.StringVar(&o.Plots, "plots", "", "write plots of what was measured into this folder, as SVG")
 	flags.StringVar(&o.Profile, "profile", "", "write CPU profiles of this process, cpu.out as cpu.<comparison>.out")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -63,9 +78,14 @@ func readOptions(args []string, out io.Writer) (Options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	var err error
-	if o.Connections, err = readIntegers(connections); err != nil {
-		return o, fmt.Errorf("-connections: %w", err)
+	for _, list := range []struct {
+		flag, text string
+		into       *[]int
+	}{{"connections", connections, &o.Connections}, {"loads", loads, &o.Loads}, {"workers", workers, &o.Workers}} {
+		var err error
+		if *list.into, err = readIntegers(list.text); err != nil {
+			return o, fmt.Errorf("-%s: %w", list.flag, err)
+		}
 	}
 	o.Sections = strings.Split(chosen, ",")
 	return o, o.validate(all)
@@ -88,6 +108,15 @@ func (o *Options) validate(all []string) error {
 	for _, n := range o.Connections {
 		check(n >= 1 && n <= maxConnections, "-connections %d: use 1 to %d", n, maxConnections)
 	}
+	check(o.LoadSeconds >= 0.1 && o.LoadSeconds <= maxSeconds, "-load-seconds %g: use 0.1 to %d", o.LoadSeconds, maxSeconds)
+	check(o.Sales >= 1 && o.Sales <= maxSales, "-sales %d: use 1 to %d", o.Sales, maxSales)
+	check(o.Backlog >= 1 && o.Backlog <= maxRows, "-backlog %d: use 1 to %d", o.Backlog, maxRows)
+	for _, load := range o.Loads {
+		check(load >= 1 && load <= maxLoad, "-loads %d: use 1 to %d percent", load, maxLoad)
+	}
+	for _, n := range o.Workers {
+		check(n >= 1 && n <= maxWorkers, "-workers %d: use 1 to %d", n, maxWorkers)
+	}
 	for _, name := range o.Sections {
 		check(slices.Contains(all, name), "-sections %q: use %s", name, strings.Join(all, ", "))
 	}
@@ -99,8 +128,10 @@ func (o *Options) wants(section string) bool { return slices.Contains(o.Sections
 // length is how long a timed round takes; the warm-up is a part of it, and so is a round without a network, which is
 // steadier.
 func (o *Options) length(share float64) time.Duration {
-	return time.Duration(o.Seconds * share * float64(time.Second))
+	return seconds(o.Seconds * share)
 }
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 func sectionNames() []string {
 	var names []string

@@ -28,20 +28,21 @@ func TestReadOptions(t *testing.T) {
 func TestReadOptionsReportsAllThatIsWrong(t *testing.T) {
 	_, err := readOptions([]string{
 		"-rounds", "0", "-seconds", "1000", "-clients", "0", "-rate", "-1", "-batch", "9999", "-rows", "0",
-		"-connections", "0", "-sections", "nothing",
+		"-connections", "0", "-sections", "nothing", "-loads", "0", "-load-seconds", "0", "-sales", "0", "-backlog", "0",
+		"-workers", "17",
 	}, io.Discard)
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, flag := range []string{
 		"-rounds", "-seconds", "-clients", "-rate", "-batch", "-rows", "-connections",
-		"-sections",
+		"-sections", "-loads", "-load-seconds", "-sales", "-backlog", "-workers",
 	} {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is wrong and not reported: %v", flag, err)
 		}
 	}
-	for _, args := range [][]string{{"-connections", "x"}, {"leftover"}, {"-unknown"}} {
+	for _, args := range [][]string{{"-connections", "x"}, {"-loads", "x"}, {"-workers", "1,"}, {"leftover"}, {"-unknown"}} {
 		if _, err := readOptions(args, io.Discard); err == nil {
 			t.Errorf("%q: no error", args)
 		}

@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"sluice/internal/loadgen"
 )
 
 // benchOrders measures accepted orders over HTTP against a handler that only parses and answers.
 func benchOrders(ctx context.Context, s *testbed, _ *Report) ([]Result, error) {
 	var results []Result
 	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
-		results, err = s.overConnections(ctx, func(next load) comparison {
+		results, err = s.overConnections(ctx, func(next loadgen.Config) comparison {
 			return comparison{
 				name:       fmt.Sprintf("orders-%d", next.Connections),
 				title:      fmt.Sprintf("Orders over HTTP, %d kept connections", next.Connections),
@@ -28,10 +30,10 @@ func benchOrders(ctx context.Context, s *testbed, _ *Report) ([]Result, error) {
 }
 
 // overConnections runs a comparison for each number of connections.
-func (s *testbed) overConnections(ctx context.Context, compare func(load) comparison) ([]Result, error) {
+func (s *testbed) overConnections(ctx context.Context, compare func(loadgen.Config) comparison) ([]Result, error) {
 	var results []Result
 	for _, connections := range s.opts.Connections {
-		c := compare(load{Connections: connections})
+		c := compare(loadgen.Config{Connections: connections})
 		result, err := c.run(ctx, s)
 		if err != nil {
 			return results, err
@@ -39,32 +41,6 @@ func (s *testbed) overConnections(ctx context.Context, compare func(load) compar
 		results = append(results, result)
 	}
 	return results, nil
-}
-
-// assumedRate stands in where the orders section was left out.
-const assumedRate = 3000
-
-// benchLatency measures how long a buyer waits at a moderate load.
-func benchLatency(ctx context.Context, s *testbed, report *Report) ([]Result, error) {
-	rate := s.opts.Rate
-	if rate == 0 {
-		rate = report.acceptedPerSecond(assumedRate) / 3
-	}
-	const connections = 64 // enough that an arrival mostly finds its connection free
-	next := load{Connections: connections, Rate: rate}
-	var result Result
-	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
-		c := comparison{
-			name: "latency",
-			title: fmt.Sprintf("Waiting time at %.0f orders/s, arriving at random on %d connections", rate,
-				connections),
-			unit:       "orders",
-			candidates: []candidate{full.candidate(next), quick.candidate(next)},
-		}
-		result, err = c.run(ctx, s)
-		return err
-	})
-	return []Result{result}, err
 }
 
 // servedHandler is one of the two handlers, listening.
@@ -98,8 +74,11 @@ func (s *testbed) withHandlers(ctx context.Context, fn func(full, quick servedHa
 }
 
 // candidate sends loads to the handler. The load says how many buyers come, and how fast; the rest is filled in.
-func (t servedHandler) candidate(f load) candidate {
-	f.Addr, f.Path, f.Seed, f.Keys = t.at.addr, ordersPath, t.testbed.opts.Seed, t.testbed.opts.Keys
+func (t servedHandler) candidate(f loadgen.Config) candidate {
+	f.URL, f.Seed, f.Keys = "http://"+t.at.addr, t.testbed.opts.Seed, t.testbed.opts.Keys
+	if len(f.Sales) == 0 {
+		f.Sales = []string{saleID}
+	}
 	return candidate{
 		name: t.name,
 		prepare: func(ctx context.Context, share float64) error {
@@ -121,12 +100,16 @@ func (t servedHandler) candidate(f load) candidate {
 
 // runLoad lets the gathered buyers go. All of them must get one status.
 func (s *testbed) runLoad(status int) (Work, error) {
-	tally, err := s.buyers.start()
+	result, err := s.buyers.start()
 	if err != nil {
 		return Work{}, err
 	}
-	answered, err := tally.answered(status)
-	return Work{Count: answered, Took: tally.Took, Latency: tally.Latency}, err
+	count, err := answered(result, status)
+	waits := result.Accepts
+	if status >= http.StatusBadRequest {
+		waits = result.Rejections
+	}
+	return Work{Count: count, Took: result.Took, Latency: quantiles(waits)}, err
 }
 
 func (t servedHandler) status() int {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"runtime"
-	"strings"
 	"time"
 )
 
@@ -23,7 +22,8 @@ type Result struct {
 	Unit       string     `json:"unit"`
 	Candidates []Standing `json:"contestants"`
 	Ratios     []Ratio    `json:"ratios,omitempty"`
-	Notes      []string   `json:"notes,omitempty"` // figures that were asked for, and whether they were reached
+	Notes      []string   `json:"notes,omitempty"`        // figures that were asked for, and whether they were reached
+	Load       int        `json:"load_percent,omitempty"` // of capacity
 }
 
 // Ratio is how two candidates compare.
@@ -42,7 +42,10 @@ type Standing struct {
 	Batch     float64   `json:"batch,omitempty"`
 	Script    float64   `json:"script_us,omitempty"` // Redis' own count of the time in the script, for each order
 	Latency   Quantiles `json:"latency_us"`
-	Limit     string    `json:"limit"` // what kept it from being faster
+	Shed      float64   `json:"shed,omitempty"`
+	NotSent   float64   `json:"not_sent,omitempty"`
+	Late      float64   `json:"late_us,omitempty"` // p99 of how late the buyers' own schedule was
+	Limit     string    `json:"limit"`             // what kept it from being faster
 }
 
 // CPUCost is CPU time by whose it was.
@@ -76,12 +79,16 @@ func standing(name string, rounds []Work) Standing {
 		Batch:     median(func(w Work) float64 { return w.Batch }),
 		Script:    median(func(w Work) float64 { return w.Script }),
 		Latency: Quantiles{
-			P50: median(func(w Work) float64 { return w.Latency.P50 }),
-			P90: median(func(w Work) float64 { return w.Latency.P90 }),
-			P99: median(func(w Work) float64 { return w.Latency.P99 }),
-			Max: spreadOver(rounds, func(w Work) float64 { return w.Latency.Max }).Highest,
+			P50:  median(func(w Work) float64 { return w.Latency.P50 }),
+			P90:  median(func(w Work) float64 { return w.Latency.P90 }),
+			P99:  median(func(w Work) float64 { return w.Latency.P99 }),
+			P999: median(func(w Work) float64 { return w.Latency.P999 }),
+			Max:  spreadOver(rounds, func(w Work) float64 { return w.Latency.Max }).Highest,
 		},
-		Limit: verdict(sum(rounds), runtime.NumCPU()),
+		Shed:    median(func(w Work) float64 { return float64(w.Shed) }),
+		NotSent: median(func(w Work) float64 { return float64(w.NotSent) }),
+		Late:    median(func(w Work) float64 { return w.Late }),
+		Limit:   verdict(sum(rounds), runtime.NumCPU()),
 	}
 }
 
@@ -105,20 +112,6 @@ func (r *Report) disturbance() float64 {
 		}
 	}
 	return cores / max(n, 1)
-}
-
-// acceptedPerSecond is the best rate of accepted orders over HTTP that was found, or another number where none was.
-func (r *Report) acceptedPerSecond(otherwise float64) float64 {
-	best := 0.0
-	for _, result := range r.Results {
-		if strings.HasPrefix(result.Name, "orders-") {
-			best = max(best, result.Candidates[0].PerSecond.Median)
-		}
-	}
-	if best == 0 {
-		return otherwise
-	}
-	return best
 }
 
 func (r *Report) writeJSON(out io.Writer) error {

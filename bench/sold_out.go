@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"sluice/internal/loadgen"
 )
 
 // earlierBuyers is how many buyers had an order before the sale was sold out.
@@ -14,7 +16,7 @@ func benchSoldOut(ctx context.Context, s *testbed, _ *Report) ([]Result, error) 
 	var results []Result
 	err := s.withHandlers(ctx, func(full, quick servedHandler) (err error) {
 		full.name, full.soldOut = "sold out", true
-		results, err = s.overConnections(ctx, func(next load) comparison {
+		results, err = s.overConnections(ctx, func(next loadgen.Config) comparison {
 			return comparison{
 				name:       fmt.Sprintf("sold-out-%d", next.Connections),
 				title:      fmt.Sprintf("A sale that is sold out, %d kept connections", next.Connections),
@@ -35,7 +37,7 @@ func (s *testbed) sellOut(ctx context.Context) error {
 	p := s.sale.Partitions[0]
 	pipe := s.control.Pipeline()
 	for n := range uint64(earlierBuyers) {
-		id := buyerID(^s.opts.Seed, n)
+		id := loadgen.BuyerID(^s.opts.Seed, n)
 		pipe.HSet(ctx, keys.Buyers(p, saleID), id, fmt.Sprintf("01936f2e-8a4b-7c3d-9e5f-%012x 1 %d 1760000000000 %d - -",
 			n, n+1, n+1))
 	}

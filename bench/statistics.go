@@ -53,10 +53,11 @@ func cpuRatioOf(of, against []Work) Spread {
 
 // Quantiles of waiting times, in microseconds.
 type Quantiles struct {
-	P50 float64 `json:"p50"`
-	P90 float64 `json:"p90"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
 }
 
 // quantilesOf sorts its argument. Without values all are 0.
@@ -67,7 +68,7 @@ func quantilesOf(micros []uint32) Quantiles {
 	slices.Sort(micros)
 	return Quantiles{
 		P50: nearestRank(micros, 0.50), P90: nearestRank(micros, 0.90), P99: nearestRank(micros, 0.99),
-		Max: float64(micros[len(micros)-1]),
+		P999: nearestRank(micros, 0.999), Max: float64(micros[len(micros)-1]),
 	}
 }
 

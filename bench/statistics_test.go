@@ -52,10 +52,10 @@ func TestQuantilesOf(t *testing.T) {
 	for i := range uint32(1000) {
 		micros = append(micros, 1000-i)
 	}
-	if got, want := quantilesOf(micros), (Quantiles{P50: 500, P90: 900, P99: 990, Max: 1000}); got != want {
+	if got, want := quantilesOf(micros), (Quantiles{P50: 500, P90: 900, P99: 990, P999: 999, Max: 1000}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := quantilesOf([]uint32{5}), (Quantiles{5, 5, 5, 5}); got != want {
+	if got, want := quantilesOf([]uint32{5}), (Quantiles{5, 5, 5, 5, 5}); got != want {
 		t.Errorf("one value: got %+v, want %+v", got, want)
 	}
 	if got := quantilesOf(nil); got != (Quantiles{}) {

@@ -27,7 +27,8 @@ func (r *Report) writeTables(out io.Writer) error {
 	p.disturbance(r)
 	p.line("CPU µs: processor time for each order or row, by whose it is; \"sluice\" is the api or the worker, and the callers too")
 	p.line("where there is no network. Script µs: Redis' own count of the time in the script. The books were checked after each")
-	p.line("round and add up. A ratio by CPU time is what it would be if nothing else counted. The run took %.0f s.",
+	p.line("round and add up. Schedule late: p99 of how late the buyers' own schedule was, which is part of their wait.")
+	p.line("A ratio by CPU time is what it would be if nothing else counted. The run took %.0f s.",
 		r.Seconds)
 	return p.err
 }
@@ -56,8 +57,8 @@ func (p *printer) machine(m *Machine) {
 }
 
 func (p *printer) options(o *Options) {
-	p.line("%s%-9s %d rounds and a warm-up, %g s each, %d rows, batches of %d, keys %t, seed %d",
-		indent, "Run", o.Rounds, o.Seconds, o.Rows, o.Batch, o.Keys, o.Seed)
+	p.line("%s%-9s %d rounds and a warm-up, %g s each (%g s in the open model), %d rows, batches of %d, keys %t, seed %d",
+		indent, "Run", o.Rounds, o.Seconds, o.LoadSeconds, o.Rows, o.Batch, o.Keys, o.Seed)
 }
 
 // worthReporting is how many busy cores of others spoil the numbers.
@@ -93,7 +94,11 @@ func columns(unit string) []column {
 		{">p50 ms", func(s *Standing) float64 { return s.Latency.P50 / 1000 }, 2},
 		{">p90", func(s *Standing) float64 { return s.Latency.P90 / 1000 }, 2},
 		{">p99", func(s *Standing) float64 { return s.Latency.P99 / 1000 }, 2},
+		{">p99.9", func(s *Standing) float64 { return s.Latency.P999 / 1000 }, 2},
 		{">max", func(s *Standing) float64 { return s.Latency.Max / 1000 }, 2},
+		{">shed", func(s *Standing) float64 { return s.Shed }, 0},
+		{">not sent", func(s *Standing) float64 { return s.NotSent }, 0},
+		{">schedule late ms", func(s *Standing) float64 { return s.Late / 1000 }, 2},
 	}
 }
 

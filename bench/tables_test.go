@@ -58,7 +58,7 @@ func TestJSONCanBeReadBack(t *testing.T) {
 	if got := back.Results[0].Ratios[0]; got.Median != 0.625 || got.CPU.Median == 0 {
 		t.Errorf("got ratio %+v", got)
 	}
-	if got := back.acceptedPerSecond(1); got != 2000 {
+	if got := back.Results[0].Candidates[0].PerSecond.Median; got != 2000 {
 		t.Errorf("accepted per second: got %v, want 2000", got)
 	}
 }

@@ -40,6 +40,7 @@ type testbed struct {
 	store    *db.Store
 	pool     *pgxpool.Pool // the bare table's
 	sale     *pipeline.Sale
+	more     []*pipeline.Sale // of the scale section
 	sales    *sales.Catalogue
 	buyers   *buyersProcess
 	progress progress
@@ -119,7 +120,7 @@ func (s *testbed) openSale(ctx context.Context) error {
 	return s.sales.Load(ctx)
 }
 
-// clear empties Redis and loads the sale anew, so that every round begins with the same state: no buyers, no events, an
+// clear empties Redis and loads the sales anew, so that every round begins with the same state: no buyers, no events, an
 // append-only file of a few lines. It returns when the server has nothing left to do in the background.
 func (s *testbed) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -127,30 +128,37 @@ func (s *testbed) clear(ctx context.Context) error {
 	if err := s.control.Do(ctx, "FLUSHALL", "SYNC").Err(); err != nil {
 		return err
 	}
-	p := s.sale.Partitions[0]
-	owned := keys.ForVerify(p, "")
 	id, err := s.store.Installation(ctx)
 	if err != nil {
 		return err
 	}
-	owned.ID = id
+	for _, sale := range append([]*pipeline.Sale{s.sale}, s.more...) {
+		if err := s.loadSale(ctx, id, sale); err != nil {
+			return err
+		}
+	}
+	if err := s.rewrite(ctx); err != nil {
+		return err
+	}
+	return s.control.ConfigResetStat(ctx).Err()
+}
+
+// loadSale puts a sale into Redis, after what a verifier does to the partition that it is on.
+func (s *testbed) loadSale(ctx context.Context, installation string, sale *pipeline.Sale) error {
+	p := sale.Partitions[0]
+	owned := keys.ForVerify(p, "")
+	owned.ID = installation
 	for _, step := range []func(context.Context, redis.Scripter, lua.VerifyKeys, string) (lua.Trust,
 		error){lua.BeginVerify, lua.FinishVerify} {
 		if _, err := step(ctx, s.control, owned, "bench"); err != nil {
 			return err
 		}
 	}
-	_, err = lua.Load(ctx, s.control, keys.Sale(p, saleID), keys.Trusted(p), lua.SaleFields{
-		Stock: s.sale.Total, Total: s.sale.Total, OpensMS: s.sale.OpensAt.UnixMilli(), ClosesMS: s.sale.ClosesAt.UnixMilli(),
-		MaxQuantity: s.sale.MaxQuantity, State: string(s.sale.State), Version: s.sale.Version,
+	_, err := lua.Load(ctx, s.control, keys.Sale(p, sale.ID), keys.Trusted(p), lua.SaleFields{
+		Stock: sale.Total, Total: sale.Total, OpensMS: sale.OpensAt.UnixMilli(), ClosesMS: sale.ClosesAt.UnixMilli(),
+		MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
 	})
-	if err != nil {
-		return err
-	}
-	if err := s.rewrite(ctx); err != nil {
-		return err
-	}
-	return s.control.ConfigResetStat(ctx).Err()
+	return err
 }
 
 // rewrite drops the old append-only file and waits for it.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -44,26 +43,9 @@ func newTextbook(s *testbed) *textbook {
 
 // ServeHTTP accepts an order of one unit.
 func (t *textbook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Quantity int `json:"quantity"`
-	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Quantity != 1 {
-		http.Error(w, "bad request", http.StatusBadRequest)
-		return
-	}
-	order := uuid.Must(uuid.NewV7()).String()
-	code, err := textbookScript.Run(r.Context(), t.rdb, []string{t.stock, t.buyers, t.stream},
-		r.Header.Get("X-User-Id"), order).Int()
-	switch {
-	case err != nil:
-		http.Error(w, "redis", http.StatusServiceUnavailable)
-	case code != 0:
-		http.Error(w, "refused", http.StatusConflict)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusAccepted)
-		_ = json.NewEncoder(w).Encode(map[string]string{"order_id": order, "status": "queued"}) // the client is gone
-	}
+	takeOrder(w, r, func(ctx context.Context, o shopOrder) (int, error) {
+		return textbookScript.Run(ctx, t.rdb, []string{t.stock, t.buyers, t.stream}, o.User, o.ID).Int()
+	})
 }
 
 // start starts the consumers.
@@ -101,17 +83,22 @@ func (t *textbook) consume(ctx context.Context, i int) {
 func (t *textbook) store(ctx context.Context, m redis.XMessage) {
 	user, _ := m.Values["user"].(string)
 	order, _ := m.Values["order"].(string)
-	_, err := t.pool.Exec(ctx, `
-		insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, pay_by)
-		values ($1, $2, $3, $4, 1, 0, 1, $5, 'awaiting_payment', now() + interval '15 minutes')
-		on conflict do nothing`, saleID, order, numberOf(order), user, time.Now())
-	if err != nil {
+	if err := insertOrder(ctx, t.pool, shopOrder{ID: order, User: user}); err != nil {
 		return
 	}
 	pipe := t.rdb.Pipeline()
 	pipe.XAck(ctx, t.stream, "textbook", m.ID)
 	pipe.XDel(ctx, t.stream, m.ID)
 	_, _ = pipe.Exec(ctx) // what is left makes the round fail
+}
+
+// insertOrder writes one row.
+func insertOrder(ctx context.Context, pool *pgxpool.Pool, o shopOrder) error {
+	_, err := pool.Exec(ctx, `
+		insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status, pay_by)
+		values ($1, $2, $3, $4, 1, 0, 1, $5, 'awaiting_payment', now() + interval '15 minutes')
+		on conflict do nothing`, saleID, o.ID, numberOf(o.ID), o.User, time.Now())
+	return err
 }
 
 // numberOf makes an order number that no other order has.

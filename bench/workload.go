@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/internal/config"
+	"sluice/internal/loadgen"
 	"sluice/internal/process"
 	"sluice/lua"
 	"sluice/pipeline"
@@ -40,7 +41,8 @@ func newWorkload(s *testbed) (*workload, error) {
 		}
 		h.all[i] = pipeline.Event{
 			Partition: s.sale.Partitions[0], SaleID: saleID, Sequence: int64(i + 1), OrderID: id.String(),
-			Number: 1<<60 + int64(i), UserID: buyerID(s.opts.Seed, first+uint64(i)), Quantity: 1, AcceptedAt: accepted,
+			Number: 1<<60 + int64(i), UserID: loadgen.BuyerID(s.opts.Seed, first+uint64(i)), Quantity: 1,
+			AcceptedAt: accepted,
 		}
 	}
 	return h, nil

@@ -107,8 +107,8 @@ func targetOf(address string) (target, error) {
 	if err != nil {
 		return target{}, fmt.Errorf("%q is not an address like http://127.0.0.1:8080", address)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" ||
-		u.RawQuery != "" || u.Fragment != "" {
+	more := u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != ""
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || more {
 		return target{}, fmt.Errorf("%q is not an address like http://127.0.0.1:8080, and nothing more", u.Redacted())
 	}
 	t := target{host: u.Host, secure: u.Scheme == "https"}

@@ -13,8 +13,8 @@ func TestValidateReportsAllThatIsWrong(t *testing.T) {
 		t.Errorf("a good load: %v", err)
 	}
 	bad := Config{
-		URL: "ftp://x", Sales: []string{"a/b"}, Quantity: -1, Connections: 5000, Rate: -1, WarmUp: -1, Length: -1, Waiting: -1,
-		Deadline: -1, Headers: map[string]string{"X\r\nY": "z"}, UserHeader: "Host",
+		URL: "ftp://x", Sales: []string{"a/b"}, Quantity: -1, Connections: 5000, Rate: -1, WarmUp: -1, Length: -1,
+		Waiting: -1, Deadline: -1, Headers: map[string]string{"X\r\nY": "z"}, UserHeader: "Host",
 	}
 	err := bad.Validate()
 	if err == nil {

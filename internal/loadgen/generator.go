@@ -92,8 +92,8 @@ func (g *Generator) runOpen(ctx context.Context, r *recorder) error {
 	return err
 }
 
-// serve sends a buyer's request. Its waiting time counts from when it was due: to count from when it was sent would hide
-// just the waits that a slow server causes.
+// serve sends a buyer's request. Its waiting time counts from when it was due: to count from when it was sent would
+// hide just the waits that a slow server causes.
 func (g *Generator) serve(ctx context.Context, one *connection, next arrival, began time.Time, r *recorder) {
 	lastCall := g.config.WarmUp + g.config.Length + g.config.Deadline
 	if ctx.Err() != nil || time.Since(began) > lastCall {
@@ -106,8 +106,8 @@ func (g *Generator) serve(ctx context.Context, one *connection, next arrival, be
 
 func (g *Generator) order(buyer uint64) template { return g.orders[buyer%uint64(len(g.orders))] }
 
-// runClosed has each connection send the next request as soon as the last one is answered. A connection that fails sends
-// nothing more: without answers to wait for it would only flood.
+// runClosed has each connection send the next request as soon as the last one is answered. A connection that fails
+// sends nothing more: without answers to wait for it would only flood.
 func (g *Generator) runClosed(ctx context.Context, r *recorder) {
 	until := g.config.WarmUp + g.config.Length
 	began := time.Now()

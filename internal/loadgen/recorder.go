@@ -17,7 +17,9 @@ const (
 	digits         = 3
 )
 
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(shortestMicros, longestMicros, digits) }
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(shortestMicros, longestMicros, digits)
+}
 
 func record(h *hdrhistogram.Histogram, took time.Duration) {
 	// A value within the bounds is never refused.

@@ -45,8 +45,8 @@ type template struct {
 func newTemplate(c *Config, to target, sale string) template {
 	body := fmt.Sprintf(`{"quantity":%d}`, c.Quantity)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\n%s: %s\r\n", sale, to.host,
-		c.UserHeader, placeholderID)
+	fmt.Fprintf(&b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-bench\r\n%s: %s\r\n",
+		sale, to.host, c.UserHeader, placeholderID)
 	if c.Keys {
 		fmt.Fprintf(&b, "Idempotency-Key: order-%s\r\n", placeholderID)
 	}

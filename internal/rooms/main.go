@@ -29,8 +29,8 @@ const rooms = "pipeline"
 // takes the place of one of these belongs here too.
 var harness = []string{
 	"bench", "chaos", "cmd/sluice/demo", "deploy", "internal/buyers",
-	"internal/faultnet", "internal/loadgen", "internal/localservers", "internal/programs", "internal/rooms", "internal/table",
-	"internal/testkit",
+	"internal/faultnet", "internal/loadgen", "internal/localservers", "internal/programs", "internal/rooms",
+	"internal/table", "internal/testkit",
 	"pipeline/pipelinetest",
 }
 
