@@ -27,6 +27,7 @@ type cli struct {
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
 	Journal    journalCmd    `cmd:"" help:"List, check and replay the accept journals of apis."`
+	Bench      benchCmd      `cmd:"" help:"Place real orders by a schedule, on your own installation, and show how long buyers wait. It asks first."`
 	Health     healthCmd     `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }

@@ -13,6 +13,9 @@ func TestWrongUse(t *testing.T) {
 	create := func(args ...string) []string {
 		return append([]string{"sale", "create", "--id", "drop-1", "--stock", "10"}, args...)
 	}
+	bench := func(args ...string) []string { // the last of a flag counts
+		return append([]string{"bench", "--url", "http://127.0.0.1:1", "--sale", "drop-1", "--rate", "5", "--yes"}, args...)
+	}
 	for _, test := range []struct {
 		name string
 		args []string
@@ -130,6 +133,21 @@ func TestWrongUse(t *testing.T) {
 		{"demo without time to pay", []string{"demo", "--pay-within", "10ms"}, []string{"--pay-within 10ms", "1s"}},
 		{"demo too fast", []string{"demo", "--rate", "1000000"}, []string{"--rate 1000000"}},
 		{"demo below 0", []string{"demo", "--stock", "-3"}, []string{"--stock -3"}},
+		{"bench of nothing", []string{"bench", "--sale", "drop-1", "--rate", "5"}, []string{"--url"}},
+		{"bench without a sale", []string{"bench", "--url", "http://127.0.0.1:1", "--rate", "5"}, []string{"--sale"}},
+		{"bench of a sale that can't be", bench("--sale", "Drop 1"), []string{"--sale", "Drop 1"}},
+		{"bench of another protocol", bench("--url", "redis://127.0.0.1"), []string{"redis://127.0.0.1", "http://"}},
+		{"bench of a path", bench("--url", "http://127.0.0.1/v1"), []string{"/v1", "nothing more"}},
+		{"bench at no rate", bench("--rate", "0"), []string{"--rate 0"}},
+		{"bench too fast", bench("--rate", "1e6"), []string{"--rate 1e+06", "100000"}},
+		{"bench at a rate that is none", bench("--rate", "NaN"), []string{"--rate"}},
+		{"bench for no time", bench("--duration", "0s"), []string{"--duration 0s"}},
+		{"bench for a day", bench("--duration", "24h"), []string{"--duration 24h", "1h"}},
+		{"bench with a warm-up below 0", bench("--warm-up", "-1s"), []string{"--warm-up -1s"}},
+		{"bench without connections", bench("--connections", "0"), []string{"--connections 0", "4096"}},
+		{"bench for nothing", bench("--quantity", "0"), []string{"--quantity 0"}},
+		{"bench with half a header", bench("--header", "Authorization"), []string{"--header", "Name: value"}},
+		{"bench with a header that ends the line", bench("--header", "X: a\r\nY: b"), []string{"header", "X"}},
 		{"settings missing", []string{"audit"}, []string{"DATABASE_URL is missing", "REDIS_URL is missing"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
