@@ -73,10 +73,14 @@ func bench(ctx context.Context, opts Options) (err error) {
 		report.Results = append(report.Results, results...)
 	}
 	report.Seconds = time.Since(began).Seconds()
+	write := report.writeTables
 	if opts.JSON {
-		return report.writeJSON(os.Stdout)
+		write = report.writeJSON
 	}
-	return report.writeTables(os.Stdout)
+	if err := write(os.Stdout); err != nil || opts.Plots == "" {
+		return err
+	}
+	return report.writePlots(opts.Plots)
 }
 
 // section is one part of the benchmark. It sees what the parts before it have found.

@@ -109,6 +109,8 @@ func (o *Options) validate(all []string) error {
 		check(n >= 1 && n <= maxConnections, "-connections %d: use 1 to %d", n, maxConnections)
 	}
 	check(o.LoadSeconds >= 0.1 && o.LoadSeconds <= maxSeconds, "-load-seconds %g: use 0.1 to %d", o.LoadSeconds, maxSeconds)
+	check(o.Plots == "" || slices.ContainsFunc(plotted, o.wants), "-plots: none of the chosen sections has a plot; choose %s",
+		strings.Join(plotted, ", "))
 	check(o.Sales >= 1 && o.Sales <= maxSales, "-sales %d: use 1 to %d", o.Sales, maxSales)
 	check(o.Backlog >= 1 && o.Backlog <= maxRows, "-backlog %d: use 1 to %d", o.Backlog, maxRows)
 	for _, load := range o.Loads {
@@ -122,6 +124,9 @@ func (o *Options) validate(all []string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// plotted are the sections whose results are drawn.
+var plotted = []string{"latency", "scale", "end-to-end"}
 
 func (o *Options) wants(section string) bool { return slices.Contains(o.Sections, section) }
 

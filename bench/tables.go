@@ -24,6 +24,7 @@ func (r *Report) writeTables(out io.Writer) error {
 		p.result(&r.Results[i])
 	}
 	p.line("")
+	p.summary(r)
 	p.disturbance(r)
 	p.line("CPU µs: processor time for each order or row, by whose it is; \"sluice\" is the api or the worker, and the callers too")
 	p.line("where there is no network. Script µs: Redis' own count of the time in the script. The books were checked after each")

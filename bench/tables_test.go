@@ -33,6 +33,7 @@ func TestTables(t *testing.T) {
 	text := out.String()
 	for _, want := range []string{
 		"2,000", "batch", "ratio accepted / parse and answer  0.62  (0.50 to 0.75)", "limit of accepted: waiting",
+		"accepted orders/s, nobody stores them; against parse and answer, 64 connections     2,000   0.62",
 		"Other programs kept 0.9 of the 2 cores",
 	} {
 		if !strings.Contains(text, want) {
