@@ -20,7 +20,7 @@ const (
 	exitUsage = 2
 )
 
-// runLimit ends a run that hangs. The default run takes some ten minutes, the longest that make sense several times that.
+// runLimit ends a run that hangs. The default run takes some ten minutes, a long one several times that.
 const runLimit = 2 * time.Hour
 
 func main() { os.Exit(start(os.Args[1:])) }

@@ -108,7 +108,8 @@ func (o *Options) validate(all []string) error {
 	for _, n := range o.Connections {
 		check(n >= 1 && n <= maxConnections, "-connections %d: use 1 to %d", n, maxConnections)
 	}
-	check(o.LoadSeconds >= 0.1 && o.LoadSeconds <= maxSeconds, "-load-seconds %g: use 0.1 to %d", o.LoadSeconds, maxSeconds)
+	check(o.LoadSeconds >= 0.1 && o.LoadSeconds <= maxSeconds, "-load-seconds %g: use 0.1 to %d", o.LoadSeconds,
+		maxSeconds)
 	check(o.Plots == "" || slices.ContainsFunc(plotted, o.wants), "-plots: none of the chosen sections has a plot; choose %s",
 		strings.Join(plotted, ", "))
 	check(o.Sales >= 1 && o.Sales <= maxSales, "-sales %d: use 1 to %d", o.Sales, maxSales)

@@ -42,7 +42,10 @@ func TestReadOptionsReportsAllThatIsWrong(t *testing.T) {
 			t.Errorf("%s is wrong and not reported: %v", flag, err)
 		}
 	}
-	for _, args := range [][]string{{"-connections", "x"}, {"-loads", "x"}, {"-workers", "1,"}, {"-plots", "x", "-sections", "locks"}, {"leftover"}, {"-unknown"}} {
+	for _, args := range [][]string{
+		{"-connections", "x"}, {"-loads", "x"}, {"-workers", "1,"}, {"-plots", "x", "-sections", "locks"}, {"leftover"},
+		{"-unknown"},
+	} {
 		if _, err := readOptions(args, io.Discard); err == nil {
 			t.Errorf("%q: no error", args)
 		}

@@ -50,6 +50,7 @@ type servedHandler struct {
 	at      *listening
 	admit   bool // orders reach Redis
 	soldOut bool // before the first of them
+	backlog int  // orders that wait in the stream before the first of them
 }
 
 // withHandlers opens both handlers, and closes them when fn returns.
@@ -91,7 +92,10 @@ func (t servedHandler) candidate(f loadgen.Config) candidate {
 					return err
 				}
 			}
-			return t.testbed.buyers.prepare(f)
+			if err := t.testbed.fillBacklog(ctx, t.backlog); err != nil {
+				return err
+			}
+			return t.testbed.buyers.prepare(f) // last, because the server ends connections on which nothing comes
 		},
 		run:   func(context.Context) (Work, error) { return t.testbed.runLoad(t.status()) },
 		check: t.check,
@@ -129,7 +133,7 @@ func (t servedHandler) check(ctx context.Context, w *Work) error {
 	} else if err := t.testbed.noteScript(ctx, w); err != nil {
 		return err
 	}
-	return t.testbed.checkAccepts(ctx, accepts)
+	return t.testbed.checkAccepts(ctx, accepts+int64(t.backlog))
 }
 
 // together runs so many goroutines that call one thing again and again until the time is over, and counts the calls.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"sluice/internal/loadgen"
+	"sluice/internal/table"
 	"sluice/lua"
 	"sluice/pipeline"
 )
@@ -125,33 +125,22 @@ func (h *workload) startWorkers(ctx context.Context, n int) (stop func(), err er
 // that there are as many all the time.
 func (b *scaleBench) backlog() comparison {
 	orders := b.workload.testbed.opts.Backlog
+	wait := table.Number(int64(orders)) + " wait"
 	return comparison{
 		name:  "scale-backlog",
 		title: fmt.Sprintf("Accepts behind orders that wait in the stream, %d kept connections", b.connections),
 		unit:  "orders",
 		candidates: []candidate{
-			b.behind("nobody waits", 0), b.behind(fmt.Sprintf("%d wait", orders), orders),
+			b.behind("nobody waits", 0), b.behind(wait, orders),
 		},
-		pairs: []pair{{fmt.Sprintf("%d wait / nobody waits", orders), 1, 0}},
+		pairs: []pair{{wait + " / nobody waits", 1, 0}},
 	}
 }
 
-func (b *scaleBench) behind(name string, waiting int) candidate {
-	s := b.workload.testbed
-	c := b.full.candidate(loadgen.Config{Connections: b.connections})
-	prepare := c.prepare
-	c.name = name
-	c.prepare = func(ctx context.Context, share float64) error {
-		if err := prepare(ctx, share); err != nil {
-			return err
-		}
-		return s.fillBacklog(ctx, waiting)
-	}
-	c.run = func(context.Context) (Work, error) { return s.runLoad(http.StatusAccepted) }
-	c.check = func(ctx context.Context, w *Work) error {
-		return errors.Join(s.noteScript(ctx, w), s.checkAccepts(ctx, w.Count+int64(waiting)))
-	}
-	return c
+func (b *scaleBench) behind(name string, backlog int) candidate {
+	at := b.full
+	at.name, at.backlog = name, backlog
+	return at.candidate(loadgen.Config{Connections: b.connections})
 }
 
 // fillBacklog admits so many buyers, by the script itself, and forgets what that took.

@@ -120,8 +120,8 @@ func (s *testbed) openSale(ctx context.Context) error {
 	return s.sales.Load(ctx)
 }
 
-// clear empties Redis and loads the sales anew, so that every round begins with the same state: no buyers, no events, an
-// append-only file of a few lines. It returns when the server has nothing left to do in the background.
+// clear empties Redis and loads the sales anew, so that every round begins with the same state: no buyers, no events,
+// an append-only file of a few lines. It returns when the server has nothing left to do in the background.
 func (s *testbed) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

@@ -15,7 +15,9 @@ import (
 func TestBench(t *testing.T) {
 	t.Parallel()
 	_, api, _ := startDev(t, "--sale", "--workers", "1")
-	command := []string{"bench", "--url", api, "--sale", devSale, "--rate", "200", "--duration", "2s", "--warm-up", "200ms"}
+	command := []string{
+		"bench", "--url", api, "--sale", devSale, "--rate", "200", "--duration", "2s", "--warm-up", "200ms",
+	}
 
 	refused := sluice(t, nil, command...)
 	if refused.code != 2 || refused.out != "" || !strings.Contains(refused.err, "nothing was ordered") {

@@ -18,7 +18,11 @@ func TestReadAnswer(t *testing.T) {
 		"HTTP/1.1 500 Oops\r\nConnection: close\r\nContent-Length: 4\r\n\r\noops"
 	r := bufio.NewReader(strings.NewReader(several))
 	for _, want := range []answer{
-		{status: 202}, {status: 503}, {status: 204}, {status: 409, code: "sold-out"}, {status: 409, code: "too-late"},
+		{status: 202},
+		{status: 503},
+		{status: 204},
+		{status: 409, code: "sold-out"},
+		{status: 409, code: "too-late"},
 		{status: 500, last: true},
 	} {
 		if got, err := readAnswer(r); err != nil || got != want {

@@ -1,8 +1,8 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -68,7 +68,7 @@ func (g *Generator) Run(ctx context.Context) (Result, error) {
 	} else {
 		g.runClosed(ctx, r)
 	}
-	return r.result(), errors.Join(err, ctx.Err())
+	return r.result(), cmp.Or(err, ctx.Err())
 }
 
 // runOpen lets buyers arrive by their schedule. Each takes a free connection, or waits for one.
@@ -86,9 +86,6 @@ func (g *Generator) runOpen(ctx context.Context, r *recorder) error {
 	err := newPacer(&g.config, r).run(ctx, began, queue)
 	close(queue)
 	running.Wait()
-	if ctx.Err() != nil {
-		return nil // the caller says it
-	}
 	return err
 }
 

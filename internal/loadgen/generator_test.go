@@ -79,9 +79,13 @@ func TestTheScheduleKnowsNothingOfTheAnswers(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // four connections carry 200 of the 500 requests/s
 		accept(w, r)
 	})
+	slow.Waiting = 10
 	a, b := run(t, quick), run(t, slow)
 	if a.Counted()+a.NotSent != b.Counted()+b.NotSent || a.Counted() == 0 {
 		t.Errorf("got %d and %d buyers of the same schedule", a.Counted()+a.NotSent, b.Counted()+b.NotSent)
+	}
+	if a.NotSent > 0 || b.NotSent == 0 {
+		t.Errorf("%d and %d buyers were not sent, want some before the slow server alone", a.NotSent, b.NotSent)
 	}
 	if b.Accepts.P50 < 2*a.Accepts.P50 {
 		t.Errorf("the queue before a slow server does not show: p50 %.0f µs, of a quick one %.0f µs", b.Accepts.P50,
