@@ -43,7 +43,11 @@ func TestReadOptionsReportsAllThatIsWrong(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"-connections", "x"}, {"-loads", "x"}, {"-workers", "1,"}, {"-plots", "x", "-sections", "locks"}, {"leftover"},
+		{"-connections", "x"},
+		{"-loads", "x"},
+		{"-workers", "1,"},
+		{"-plots", "x", "-sections", "locks"},
+		{"leftover"},
 		{"-unknown"},
 	} {
 		if _, err := readOptions(args, io.Discard); err == nil {
