@@ -15,7 +15,7 @@ TEST_PARALLEL ?= 2
 TEST_TIMEOUT ?= 20m
 # More arguments for go test, such as -v or "-run='Sale|Order'".
 TEST_ARGS ?=
-# The module's packages, or some of them.
+# The module's packages, or some of them; of all of them only, the module in bench is tested too.
 PACKAGES ?= ./...
 
 # The race detector needs cgo and a C compiler.
@@ -43,7 +43,10 @@ dev: setup build ## run private servers, API and worker in this terminal until c
 test: setup race-notice ## vet and every test, with the race detector, against real servers
 	go vet $(PACKAGES)
 	$(GO_TEST) $(PACKAGES)
+ifeq ($(PACKAGES),./...)
 	cd bench && go vet ./... && $(GO_TEST) ./...
+	cd bench && go test -count=1 -timeout=$(TEST_TIMEOUT) $(TEST_ARGS) -run=TestNoGrossRegression .
+endif
 
 .PHONY: race-notice
 race-notice:
@@ -59,6 +62,7 @@ setup: ## install Redis and Postgres where they are missing (their binaries; no 
 .PHONY: build
 build: ## bin/api, bin/worker and bin/sluice
 	@mkdir -p bin
+	@test -x bin/sluice || echo "build: compiling (the first time takes a minute or two)"
 	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS:%=./cmd/%)
 
 .PHONY: bench

@@ -16,13 +16,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// smallSite is a testbed for runs that are as short as they can be.
+// smallTestbed is a testbed for runs that are as short as they can be.
 func smallTestbed(t *testing.T) *testbed {
 	t.Helper()
-	opts := Options{
+	return openSmall(t, Options{
 		Rounds: 1, Seconds: 0.3, Connections: []int{4}, Clients: 16, Rows: 600, Batch: 250, Keys: true, Seed: 1,
 		Loads: []int{50, 120}, LoadSeconds: 0.3, Sales: 5, Backlog: 1000, Workers: []int{1, 2},
-	}
+	})
+}
+
+// openSmall opens a testbed until the test ends. Without servers the test is skipped, but for CI.
+func openSmall(t *testing.T, opts Options) *testbed {
+	t.Helper()
 	testbed, err := openTestbed(t.Context(), opts)
 	if errors.Is(err, localservers.ErrNoBinary) && os.Getenv("CI") == "" && os.Getenv("SLUICE_REQUIRE_SERVERS") == "" {
 		t.Skip(err)

@@ -32,7 +32,8 @@ type packageManager struct {
 	redis    string   // package
 	postgres string   // package
 	install  []string // argv, completed by the packages
-	manual   string   // the same for people to type
+	script   string   // what install runs, in a checkout: it starts no service, and is better to type than manual
+	manual   string   // for people to type where there is no checkout
 	asUser   bool     // must not run as root
 }
 
@@ -41,7 +42,8 @@ var packageManagers = []packageManager{
 	{
 		name: "apt-get", redis: "redis-server", postgres: "postgresql",
 		install: []string{"/bin/sh", "-c", aptScript, "install-apt", ""},
-		manual:  "sudo sh -c 'apt-get update && apt-get install -y %s'",
+		script:  "internal/localservers/install-apt.sh",
+		manual:  "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends %s'",
 	},
 	{
 		name: "dnf", redis: "redis", postgres: "postgresql-server",
@@ -147,8 +149,8 @@ func (m packageManager) installMissing(ctx context.Context, out io.Writer, missi
 	packages := m.packages(missing)
 	sudo, allowed := m.privilege(ctx)
 	if !allowed {
-		return fmt.Errorf("tests and demo need servers of their own; please install them, then repeat:\n\n    "+m.manual,
-			strings.Join(packages, " "))
+		return fmt.Errorf("tests and demo need servers of their own; please install them, then repeat:\n\n    %s",
+			m.byHand(packages))
 	}
 	fmt.Fprintf(out, "setup: installing %s with %s (once; no service is started)\n",
 		strings.Join(packages, " and "), m.name)
@@ -161,6 +163,15 @@ func (m packageManager) installMissing(ctx context.Context, out io.Writer, missi
 	}
 	fmt.Fprintf(out, "setup: done after %s\n", time.Since(before).Round(time.Second))
 	return nil
+}
+
+// byHand is the command for people who may not install, to be typed by somebody who may.
+func (m packageManager) byHand(packages []string) string {
+	names := strings.Join(packages, " ")
+	if _, err := os.Stat(m.script); m.script != "" && err == nil {
+		return fmt.Sprintf(`sudo sh %s "" %s`, m.script, names)
+	}
+	return fmt.Sprintf(m.manual, names)
 }
 
 // privilege returns the prefix of the command, and whether the command may run at all.

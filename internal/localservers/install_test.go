@@ -124,9 +124,20 @@ func TestInstallWithoutRightsNamesOneCommand(t *testing.T) {
 	bin := freshMachine(t, "apt-get", provide)
 	plantScript(t, bin, "sudo", "exit 1") // asks for a password
 	err := Install(t.Context(), new(strings.Builder))
-	want := "sudo sh -c 'apt-get update && apt-get install -y redis-server postgresql'"
+	want := "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends redis-server postgresql'"
 	if err == nil || !strings.HasSuffix(err.Error(), "\n    "+want) {
 		t.Errorf("got %v, want it to end with %s", err, want)
+	}
+	checkout := t.TempDir() // has the script that root's own way runs, which starts no service
+	script := filepath.Join(checkout, "internal", "localservers", "install-apt.sh")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(script), 0o755), os.WriteFile(script, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(checkout)
+	err = Install(t.Context(), new(strings.Builder))
+	want = `sudo sh internal/localservers/install-apt.sh "" redis-server postgresql`
+	if err == nil || !strings.HasSuffix(err.Error(), "\n    "+want) {
+		t.Errorf("in a checkout: got %v, want it to end with %s", err, want)
 	}
 	if got := callsOf(t, bin); got != "" {
 		t.Errorf("apt-get was called: %s", got)
