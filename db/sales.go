@@ -70,10 +70,13 @@ func creationDetail(s *pipeline.Sale) (string, error) {
 		Title       string `json:"title"`
 		MaxQuantity int    `json:"max_quantity"`
 		PaymentMS   int64  `json:"payment_window_ms"`
+		UnitPrice   int64  `json:"unit_price,omitempty"` // minor units of currency
+		Currency    string `json:"currency,omitempty"`
+		Waitlist    int64  `json:"waitlist"`
 		Partitions  int    `json:"partitions"`
 	}{
 		saleDefinition{s.Total, s.OpensAt, s.ClosesAt, s.State, 1},
-		s.Title, s.MaxQuantity, s.PaymentWindow.Milliseconds(), len(s.Partitions),
+		s.Title, s.MaxQuantity, s.PaymentWindow.Milliseconds(), s.UnitPrice, s.Currency, s.Waitlist, len(s.Partitions),
 	})
 	return string(detail), err
 }

@@ -126,7 +126,13 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 		sale.ClosesAt = sale.OpensAt.Add(defaultWindow)
 	}
 	sale.PaymentWindow, sale.CreatedBy = time.Duration(payment)*time.Second, who
-	return sale, sale.Validate()
+	if err := sale.Validate(); err != nil {
+		return nil, err
+	}
+	if !sale.ClosesAt.After(a.Now()) {
+		return nil, fieldError{"closes_at", "it is over: nobody could order"}
+	}
+	return sale, nil
 }
 
 func (a *admin) restock(c echo.Context) error {

@@ -110,7 +110,7 @@ var problems = []definition{
 	{
 		codeSaleClosed, http.StatusConflict, 0, "Sale closed",
 		"The sale is over.",
-		"Nothing: a closed sale does not open again.",
+		"Nothing, unless the shop reschedules the sale: /v1/sales/{sale} has its state and its window.",
 	},
 	{
 		codeSalePaused, http.StatusConflict, 0, "Sale paused",

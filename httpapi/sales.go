@@ -105,6 +105,7 @@ func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 		Currency: s.Currency,
 	}
 	if known {
+		remaining = min(remaining, s.Total) // the definition may be a second behind a restock
 		v.Remaining = &remaining
 	}
 	if known && remaining == 0 && v.State == "open" {

@@ -67,5 +67,12 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow, Waitlist: c.Waitlist,
 		UnitPrice: c.Price, Currency: c.Currency,
 	}
-	return sale, sale.Validate()
+	if err := sale.Validate(); err != nil {
+		return nil, err
+	}
+	if !closes.After(now) {
+		return nil, usagef("closes at %s, which is over: nobody could order; choose a later --closes",
+			pipeline.FormatTime(closes))
+	}
+	return sale, nil
 }

@@ -33,7 +33,7 @@ type partitionView struct {
 }
 
 func (s *stores) viewSale(ctx context.Context, sale *pipeline.Sale, now time.Time) saleView {
-	v := saleView{Sale: view.NewSale(sale, now, nil), opensAt: sale.OpensAt, closesAt: sale.ClosesAt}
+	v := saleView{opensAt: sale.OpensAt, closesAt: sale.ClosesAt}
 	var stock int64
 	loaded := true
 	for _, p := range sale.Partitions {
@@ -42,9 +42,11 @@ func (s *stores) viewSale(ctx context.Context, sale *pipeline.Sale, now time.Tim
 		stock += part.Stock
 		loaded = loaded && part.Loaded
 	}
+	var remaining *int64
 	if loaded {
-		v.Remaining = &stock
+		remaining = &stock
 	}
+	v.Sale = view.NewSale(sale, now, remaining)
 	return v
 }
 

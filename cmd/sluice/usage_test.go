@@ -40,6 +40,8 @@ func TestWrongUse(t *testing.T) {
 		{"quantity 0", create("--max-quantity", "0"), []string{"max quantity 0"}},
 		{"quantity 1001", create("--max-quantity", "1001"), []string{"max quantity 1001"}},
 		{"closes before it opens", create("--opens", "+2h", "--closes", "+1h"), []string{"closes at", "not after"}},
+		{"a sale that is over", create("--opens", "2020-01-01T00:00:00Z", "--closes", "2020-01-02T00:00:00Z"),
+			[]string{"2020-01-02", "is over"}},
 		{"closes when it opens", create("--opens", "now", "--closes", "now"), []string{"not after"}},
 		{"closes in RFC 3339 before it opens", create("--closes", "2020-01-01T00:00:00Z"), []string{"not after"}},
 		{"time of another form", create("--opens", "tomorrow"), []string{"tomorrow", "RFC 3339"}},
@@ -247,5 +249,21 @@ func TestVersion(t *testing.T) {
 	got := decoded[map[string]string](t, sluice(t, nil, "version", "--json").mustFine(t))
 	if got["version"] == "" || !strings.HasPrefix(got["go"], "go1.") {
 		t.Errorf("got %v, want both versions", got)
+	}
+}
+
+// TestTheActorHasAName: the audit log says who it was also where the system has no name for the user.
+func TestTheActorHasAName(t *testing.T) {
+	t.Setenv("SLUICE_ACTOR", "ann@example.com")
+	if got := actor(); got != "cli:ann@example.com" {
+		t.Errorf("got %q, want the name that was given", got)
+	}
+	t.Setenv("SLUICE_ACTOR", strings.Repeat("x", 200)+"\xff")
+	if got := actor(); len(got) != maxActorBytes {
+		t.Errorf("got %d bytes, want %d", len(got), maxActorBytes)
+	}
+	t.Setenv("SLUICE_ACTOR", "")
+	if got := actor(); got == "cli:" || strings.Contains(got, "unknown") {
+		t.Errorf("got %q, want a name", got)
 	}
 }

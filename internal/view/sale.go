@@ -28,14 +28,19 @@ type Sale struct {
 	UpdatedAt            string  `json:"updated_at"`
 }
 
-// NewSale views a sale at an instant; remaining is nil where it is not known.
+// NewSale views a sale at an instant; remaining is nil where it is not known. An open sale of which nothing is left is
+// sold_out, as buyers see it.
 func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 	var price *int64
 	if sale.UnitPrice > 0 {
 		price = &sale.UnitPrice
 	}
+	phase := sale.Phase(now)
+	if phase == "open" && remaining != nil && *remaining <= 0 {
+		phase = "sold_out"
+	}
 	return Sale{
-		ID: sale.ID, Title: sale.Title, State: string(sale.State), Phase: sale.Phase(now),
+		ID: sale.ID, Title: sale.Title, State: string(sale.State), Phase: phase,
 		Total: sale.Total, Sold: sale.Sold, Remaining: remaining, MaxQuantity: sale.MaxQuantity,
 		OpensAt: Time(sale.OpensAt), ClosesAt: Time(sale.ClosesAt),
 		PaymentWindowSeconds: int64(sale.PaymentWindow / time.Second),
