@@ -16,6 +16,12 @@ func (s *Store) SequenceEvents(ctx context.Context, limit int) (int, error) {
 	return queryValue[int](ctx, s, "sequence events", `select sequence_outbox($1)`, limit)
 }
 
+// AnnounceSalePhases writes the events of up to limit sales that opened or closed by time, and returns how many changed
+// their phase (00019_sale_events.sql describes how). Errors: KindUnavailable.
+func (s *Store) AnnounceSalePhases(ctx context.Context, limit int) (int, error) {
+	return queryValue[int](ctx, s, "announce sales", `select announce_sale_phases($1)`, limit)
+}
+
 // nextEventsQuery relies on outbox_position_key.
 const nextEventsQuery = `
 select position, event_id::text, type, sale_id, coalesce(order_id::text, ''), created_at,

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -84,14 +85,18 @@ func TestEveryChangeIsAnEvent(t *testing.T) {
 	}
 	wantEvents(t, f.eventsAfter(0))
 	f.sequence()
-	wantEvents(t, f.eventsAfter(0),
+	var awaiting []string
+	for _, e := range batch[:4] {
+		awaiting = append(awaiting, "order.awaiting_payment "+e.OrderID)
+	}
+	wantEvents(t, f.eventsAfter(0), append(awaiting,
 		"order.confirmed "+batch[4].OrderID, "order.confirmed "+mixed.OrderID, "order.paid "+batch[0].OrderID,
 		"order.cancelled "+batch[1].OrderID, "order.expired "+batch[2].OrderID, "order.refund_due "+batch[2].OrderID,
-		"order.rejected "+poison.OrderID)
-	wantEvents(t, f.eventsAfter(2, webhook.TypeOrderExpired, webhook.TypeOrderRejected),
+		"order.rejected "+poison.OrderID)...)
+	wantEvents(t, f.eventsAfter(6, webhook.TypeOrderExpired, webhook.TypeOrderRejected),
 		"-", "-", "order.expired "+batch[2].OrderID, "-", "order.rejected "+poison.OrderID)
 	types := strings.Fields(one[string](f, `select string_agg(distinct type, ' ' order by type) from outbox`))
-	if len(types) != 6 {
+	if len(types) != 7 {
 		t.Errorf("types: %q", types)
 	}
 	for _, known := range types {
@@ -108,17 +113,21 @@ func TestSoldOutIsAnEvent(t *testing.T) {
 	batch := events("drop", 4)
 	f.persist(batch[:2]...)
 	f.sequence()
-	wantEvents(t, f.eventsAfter(0))
+	wantEvents(t, f.eventsAfter(0, webhook.TypeSaleSoldOut), "-", "-")
 	f.persist(batch[2])
 	f.exec(`update sales set title = 'still sold out'`)
 	f.cancel(batch[0])
 	f.persist(batch[3])
 	f.sequence()
-	wantEvents(t, f.eventsAfter(0, webhook.TypeSaleSoldOut), "sale.sold_out", "-", "sale.sold_out")
-	want := `{"sold": 3, "title": "A thing", "total": 3, "sale_id": "drop"}`
-	if got := one[string](f,
-		`select data::text from outbox where type = 'sale.sold_out' order by id limit 1`); got != want {
-		t.Errorf("got %s, want %s", got, want)
+	wantEvents(t, f.eventsAfter(2, webhook.TypeSaleSoldOut), "-", "sale.sold_out", "-", "-", "sale.sold_out")
+	want := map[string]any{
+		"sale_id": "drop", "title": "A thing", "state": "active", "total": 3.0, "sold": 3.0, "max_quantity": 10.0,
+		"opens_at": "2026-11-01T12:00:00.000Z", "closes_at": "2026-11-01T13:00:00.000Z",
+		"payment_window_seconds": 900.0, "version": 1.0,
+	}
+	got := one[map[string]any](f, `select data from outbox where type = 'sale.sold_out' order by id limit 1`)
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -143,7 +152,7 @@ func TestRolledBackIsNoEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.sequence()
-	wantEvents(t, f.eventsAfter(0))
+	wantEvents(t, f.eventsAfter(0), "order.awaiting_payment "+batch[0].OrderID)
 }
 
 // Transactions that begin first and commit last: a reader in the meantime skips none of their events.

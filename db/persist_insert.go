@@ -36,13 +36,14 @@ with fence as (
 	select from join_generation() as number where number = $9
 ), input as (
 	select i.sale_id, i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
-		i.partition::smallint as partition, i.sequence, i.accepted_at, i.key_hash
+		i.partition::smallint as partition, i.sequence, i.accepted_at, i.key_hash, nullif(i.ticket, 0) as ticket
 	from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-		$8::timestamptz[], $11::text[])
-		as i (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash)
+		$8::timestamptz[], $11::text[], $12::bigint[])
+		as i (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, ticket)
 ), inserted as (
-	insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, status, pay_by)
-	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at, i.key_hash,
+	insert into orders (
+		sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, ticket, status, pay_by)
+	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at, i.key_hash, i.ticket,
 		case when s.payment_window > interval '0' then 'awaiting_payment' else 'confirmed' end,
 		case when s.payment_window > interval '0' then s.payment_window
 			+ greatest(least(now(), $10), least(greatest(now(), $10), i.accepted_at)) end
@@ -90,7 +91,8 @@ func (s *Store) insert(
 		columns.add(a)
 	}
 	rows, err := s.pool.Query(ctx, query, columns.sales, columns.orders, columns.numbers, columns.users,
-		columns.quantities, columns.partitions, columns.sequences, columns.times, generation, time.Now(), columns.keyHashes)
+		columns.quantities, columns.partitions, columns.sequences, columns.times, generation, time.Now(), columns.keyHashes,
+		columns.tickets)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +119,7 @@ type acceptColumns struct {
 	sales, orders, users, keyHashes            []string
 	numbers, quantities, partitions, sequences []int64
 	times                                      []time.Time
+	tickets                                    []int64 // 0 for none
 }
 
 func newAcceptColumns(n int) *acceptColumns {
@@ -124,6 +127,7 @@ func newAcceptColumns(n int) *acceptColumns {
 		sales: make([]string, 0, n), orders: make([]string, 0, n), users: make([]string, 0, n),
 		numbers: make([]int64, 0, n), quantities: make([]int64, 0, n), partitions: make([]int64, 0, n),
 		sequences: make([]int64, 0, n), times: make([]time.Time, 0, n), keyHashes: make([]string, 0, n),
+		tickets: make([]int64, 0, n),
 	}
 }
 
@@ -137,6 +141,7 @@ func (c *acceptColumns) add(a accept) {
 	c.sequences = append(c.sequences, a.Sequence)
 	c.times = append(c.times, a.AcceptedAt)
 	c.keyHashes = append(c.keyHashes, a.KeyHash)
+	c.tickets = append(c.tickets, a.Ticket)
 }
 
 // outcomeBeside is the outcome of an accept whose order was inserted now, from the first accept of it in this batch.

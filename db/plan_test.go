@@ -110,7 +110,10 @@ func TestHotPathsUseIndexes(t *testing.T) {
 		rows                int64 // that go in or come out at most
 		indexes             []string
 	}{
-		{"insert", db.InsertQuery, strings.Join(append(accepts[:len(accepts):len(accepts)], "1", "now()", list("''")), ", "), n, nil},
+		{
+			"insert", db.InsertQuery,
+			strings.Join(append(accepts[:len(accepts):len(accepts)], "1", "now()", list("''"), list("0")), ", "), n, nil,
+		},
 		{
 			"conflicts", db.ConflictsQuery, strings.Join(accepts[:5], ", "), n,
 			[]string{"orders_pkey", "orders_live_buyer_key", "orders_number_key"},

@@ -352,3 +352,10 @@ func (f *fixture) unchanged(what string, call func()) {
 		}
 	}
 }
+
+// handedOver is the stream entry of an order that was made for a buyer on the waitlist.
+func handedOver(r lua.AdmitRequest, nowMS, sequence, ticket int64) map[string]string {
+	event := eventOf(r, nowMS, sequence)
+	event["w"] = fmt.Sprint(ticket)
+	return event
+}

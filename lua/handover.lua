@@ -3,7 +3,8 @@
 --
 -- Why atomic: a unit that is free for an instant between two scripts can be taken by any request, before buyers who
 -- have waited for it. So the script that frees it hands it over in the same step. An order that is made in this way is
--- an accept like those of admit: stock, slot, event and counter change together.
+-- an accept like those of admit: stock, slot, event and counter change together. Its event has one field more: w, the
+-- ticket on the waitlist, by which others are told that the buyer's turn has come.
 --
 -- First come, first served, without exception: while the first in the waitlist wants more units than are free, none
 -- behind it gets any. Nothing is handed over while the sale is not open. A buyer whose entry can't be read, or who has
@@ -38,10 +39,10 @@ local function plan_hand_over(keys, now, max_events)
   local entries = redis.call('HMGET', keys.waiting, unpack(heads))
   local slots = redis.call('HMGET', keys.buyers, unpack(heads))
   for i, user in ipairs(heads) do
-    local order_id, units, number, key_hash, payload_hash
+    local order_id, units, number, ticket, key_hash, payload_hash
     if entries[i] then
-      order_id, units, number, key_hash, payload_hash =
-        string.match(entries[i], '^(%S+) (%d+) (%d+) %d+ %d+ (%S+) (%S+)$')
+      order_id, units, number, ticket, key_hash, payload_hash =
+        string.match(entries[i], '^(%S+) (%d+) (%d+) %d+ (%d+) (%S+) (%S+)$')
     end
     local quantity = tonumber(units)
     if not quantity or slots[i] then
@@ -52,7 +53,7 @@ local function plan_hand_over(keys, now, max_events)
       plan.stock = plan.stock - quantity
       plan.accepted = plan.accepted + 1
       local sequence = string.format('%.0f', plan.accepted)
-      local event = { 'k', sequence, 'o', order_id, 'n', number, 'u', user, 'q', units, 't', at }
+      local event = { 'k', sequence, 'o', order_id, 'n', number, 'u', user, 'q', units, 't', at, 'w', ticket }
       if key_hash ~= '-' then
         table.insert(event, 'h')
         table.insert(event, key_hash)

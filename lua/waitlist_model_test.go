@@ -107,7 +107,7 @@ func (m *model) handOver(nowMS, maxEvents int64) []string {
 		}
 		slot := slotOf(r, nowMS, m.accepted)
 		m.slots[user] = slot
-		m.events = append(m.events, event{fields: eventOf(r, nowMS, m.accepted)})
+		m.events = append(m.events, event{fields: handedOver(r, nowMS, m.accepted, p.Ticket)})
 		m.record(r, lua.AdmitOutcome{Code: lua.AdmitAccepted, Slot: slot})
 		orders = append(orders, p.OrderID)
 	}

@@ -87,7 +87,7 @@ func TestAReleasedUnitGoesToTheLongestWaiting(t *testing.T) {
 		t.Fatalf("ann's slot: %+v, %v", slot, err)
 	}
 	same(t, "slot", slot, slotOf(request(11, "ann"), slot.AcceptedMS, 3))
-	same(t, "event", s.Events[2], eventOf(request(11, "ann"), slot.AcceptedMS, 3))
+	same(t, "event", s.Events[2], handedOver(request(11, "ann"), slot.AcceptedMS, 3, ann.Ticket))
 	want := saleHash(sale, 3, 1)
 	want["stock"], want["tickets"], want["waiting"] = "0", "2", "1"
 	same(t, "sale", s.Sale, want)

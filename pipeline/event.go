@@ -34,6 +34,7 @@ type Event struct {
 	AcceptedAt  time.Time
 	KeyHash     string // of the Idempotency-Key; empty where the request had none
 	TraceParent string // W3C trace context; empty when the request was not sampled
+	Ticket      int64  // on the waitlist, of an order that was handed over; 0 for one that its buyer placed
 }
 
 // Accept is an accepted order as its buyer's slot stores it: the event, and the hash of the request that made it.
@@ -61,6 +62,9 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 		AcceptedAt:  time.UnixMilli(d.integer("t", 1, 1<<48)).UTC(),
 		KeyHash:     d.optional("h"),
 		TraceParent: d.optional("tp"),
+	}
+	if d.optional("w") != "" {
+		e.Ticket = d.integer("w", 1, maxSequence)
 	}
 	switch id, err := uuid.Parse(e.OrderID); {
 	case d.err != nil:
@@ -90,6 +94,9 @@ func (e *Event) Fields() map[string]any {
 	}
 	if e.TraceParent != "" {
 		fields["tp"] = e.TraceParent
+	}
+	if e.Ticket > 0 {
+		fields["w"] = strconv.FormatInt(e.Ticket, 10)
 	}
 	return fields
 }

@@ -33,7 +33,8 @@ func TestAGoodEventIsReadWhole(t *testing.T) {
 	}
 	delete(fields, "tp")
 	fields["later"] = "a field of a later build"
-	want.TraceParent = ""
+	fields["w"] = "9"
+	want.TraceParent, want.Ticket = "", 9
 	if got, err := pipeline.DecodeEvent(3, "1795253747320-4", fields); err != nil || got != want {
 		t.Errorf("without a trace: got %+v, %v, want %+v", got, err, want)
 	}

@@ -20,20 +20,30 @@ const secretBytes = 32
 
 // The types of events. TypeTest is sent by EndpointService.Test only.
 const (
-	TypeOrderConfirmed = "order.confirmed"
-	TypeOrderPaid      = "order.paid"
-	TypeOrderExpired   = "order.expired"
-	TypeOrderCancelled = "order.cancelled"
-	TypeOrderRejected  = "order.rejected"
-	TypeOrderRefundDue = "order.refund_due" // money arrived for an order that had ended
-	TypeSaleSoldOut    = "sale.sold_out"
-	TypeTest           = "sluice.test"
+	TypeOrderAwaitingPayment = "order.awaiting_payment"
+	TypeOrderConfirmed       = "order.confirmed"
+	TypeOrderPaid            = "order.paid"
+	TypeOrderExpired         = "order.expired"
+	TypeOrderCancelled       = "order.cancelled"
+	TypeOrderRejected        = "order.rejected"
+	TypeOrderRefundDue       = "order.refund_due" // money arrived for an order that had ended
+	TypeWaitlistTurn         = "waitlist.turn"    // the order of a buyer who waited is stored
+	TypeSaleCreated          = "sale.created"
+	TypeSaleOpened           = "sale.opened" // by time
+	TypeSalePaused           = "sale.paused"
+	TypeSaleResumed          = "sale.resumed"
+	TypeSaleRestocked        = "sale.restocked"
+	TypeSaleRescheduled      = "sale.rescheduled"
+	TypeSaleSoldOut          = "sale.sold_out"
+	TypeSaleClosed           = "sale.closed" // by time, or by an operator
+	TypeTest                 = "sluice.test"
 )
 
 // Types are those that an endpoint can choose from.
 var Types = []string{
-	TypeOrderConfirmed, TypeOrderPaid, TypeOrderExpired, TypeOrderCancelled, TypeOrderRejected, TypeOrderRefundDue,
-	TypeSaleSoldOut,
+	TypeOrderAwaitingPayment, TypeOrderConfirmed, TypeOrderPaid, TypeOrderExpired, TypeOrderCancelled, TypeOrderRejected,
+	TypeOrderRefundDue, TypeWaitlistTurn, TypeSaleCreated, TypeSaleOpened, TypeSalePaused, TypeSaleResumed,
+	TypeSaleRestocked, TypeSaleRescheduled, TypeSaleSoldOut, TypeSaleClosed,
 }
 
 // Endpoint is a receiver of events and the state of its deliveries. Times that have not come are zero.

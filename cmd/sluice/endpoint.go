@@ -23,7 +23,7 @@ type endpointCmd struct {
 
 type endpointAdd struct {
 	URL   string   `name:"url" required:"" placeholder:"URL" help:"Where events are sent: https, and not inside the network unless WEBHOOK_ALLOW_PRIVATE=true."`
-	Types []string `placeholder:"TYPE,..." help:"Which events: order.confirmed, order.paid, order.expired, order.cancelled, order.rejected, order.refund_due, sale.sold_out; default all."`
+	Types []string `placeholder:"TYPE,..." help:"Which events, such as order.paid,sale.sold_out; docs/webhooks.md lists the types; default all."`
 }
 
 // Run registers the endpoint. Unknown types are refused before any server is asked.

@@ -34,15 +34,15 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	config.Found = stores.Guard.Found
 	verifier := recovery.NewVerifier(config)
 	reconciler := parts.Reconciler(sales)
-	deliverer, pruner := deliveries(stores, cfg, reg, log)
+	deliverer, events := deliveries(stores, cfg, reg, log)
 	worker, err := worker.New(worker.Config{
 		Redis: stores.Redis, Reader: reader, Keys: parts.Keys, Store: stores.Postgres, Options: cfg.Worker, Log: log,
 		Metrics: parts.Metrics.Worker, DeadLetters: parts.Metrics.DeadLetter, Resubmits: parts.Metrics.Resubmit,
 		Fence: parts.Fence,
-		Jobs: []pipeline.Job{
+		Jobs: append([]pipeline.Job{
 			parts.Publisher().Job(sales), parts.Releaser().Job(), parts.HandOver().Job(sales), parts.Expirer().Job(),
-			parts.Payments().Job(), verifier.Job(), pruner.Job(),
-		},
+			parts.Payments().Job(), verifier.Job(),
+		}, events...),
 	})
 	if err != nil {
 		return err
