@@ -110,6 +110,23 @@ func (s *Store) LatestWaitlistEntry(ctx context.Context, saleID, userID string) 
 	return entry, err
 }
 
+// entryQuery relies on waitlist_pkey.
+const entryQuery = `select ` + waitlistColumns + ` from waitlist where sale_id = $1 and order_id = $2::text::uuid`
+
+// WaitlistEntry returns the entry of the waitlist of a sale from which an order was or will be made, or a KindNotFound
+// error.
+func (s *Store) WaitlistEntry(ctx context.Context, saleID, orderID string) (pipeline.WaitlistEntry, error) {
+	id, err := uuid.Parse(orderID)
+	if err != nil {
+		return pipeline.WaitlistEntry{}, errNotWaiting
+	}
+	entry, err := queryOne(ctx, s, "waitlist entry", scanWaitlistEntry, entryQuery, saleID, id.String())
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNotWaiting
+	}
+	return entry, err
+}
+
 // waitlistQuery lists the buyers who wait: the latest entry of each, if it has not ended, has no order, and the buyer
 // has no other live order. waitlist_ticket_key gives the order; waitlist_buyer_idx, orders_pkey and
 // orders_live_buyer_key answer the rest.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"sluice/pipeline"
 	"sluice/pipeline/notification"
+	"sluice/pipeline/waitlist"
 )
 
 const (
@@ -45,22 +47,23 @@ func (s *Streams) Wait() { s.running.Wait() }
 type stream struct {
 	conn      net.Conn
 	watch     *notification.Watch
-	order     pipeline.Order // as it was last sent
+	order     waitlist.Order // as it was last sent
 	heartbeat time.Duration
+
+	// look finds the order again while it has no row; nil where the sale has no waitlist, so that it can only be queued.
+	look func(context.Context) (waitlist.Order, error)
 }
 
 // begin answers a request with a stream, which goes on after the handler has returned.
-func (s *Streams) begin(
-	c echo.Context, watch *notification.Watch, order pipeline.Order, seen int, heartbeat time.Duration,
-) error {
+func (s *Streams) begin(c echo.Context, one *stream, seen int) error {
 	header := streamHeader(c.Response().Header().Clone())
 	conn, _, err := http.NewResponseController(c.Response()).Hijack()
 	if err != nil {
-		watch.Close()
+		one.watch.Close()
 		return err
 	}
 	c.Response().Status, c.Response().Committed = http.StatusOK, true // for the log and the metrics
-	one := &stream{conn, watch, order, heartbeat}
+	one.conn = conn
 	head := one.head(header, seen)
 	s.running.Go(func() { one.run(head) })
 	return nil
@@ -100,7 +103,7 @@ func (s *stream) run(head []byte) {
 	beat, end := time.NewTicker(s.heartbeat), time.NewTimer(streamLimit)
 	defer beat.Stop()
 	defer end.Stop()
-	for !s.order.Status.Final() {
+	for !s.order.Final() {
 		select {
 		case newer, open := <-s.watch.Changes():
 			if !open {
@@ -109,13 +112,17 @@ func (s *stream) run(head []byte) {
 			if newer.Version <= s.order.Version {
 				continue // the order read at the beginning was ahead of the watch
 			}
-			s.order = newer
+			s.order = waitlist.Order{Order: newer}
 			if !s.write(s.event()) {
 				return
 			}
 			beat.Reset(s.heartbeat)
+		case <-s.watch.Hints():
+			if !s.refresh(nil) {
+				return
+			}
 		case <-beat.C:
-			if !s.write(heartbeat) {
+			if !s.refresh(heartbeat) {
 				return
 			}
 		case <-end.C:
@@ -124,13 +131,37 @@ func (s *stream) run(head []byte) {
 	}
 }
 
+// refresh looks at an order that has no row, and sends what has changed of it, or else what the caller gives. So a
+// buyer who waits sees the place in the list at each heartbeat. It returns false when the stream is over, also because
+// the order is not found: a client that comes back is told so.
+func (s *stream) refresh(otherwise []byte) bool {
+	if s.look == nil || s.order.Version > 0 {
+		return s.write(otherwise)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	newer, err := s.look(ctx)
+	if pipeline.KindOf(err) == pipeline.KindNotFound {
+		return false
+	}
+	if err != nil || newer.Status == s.order.Status && newer.Position == s.order.Position {
+		return s.write(otherwise)
+	}
+	s.order = newer
+	return s.write(s.event())
+}
+
 var heartbeat = []byte(":\n\n")
 
-// event is the order's status as an event. JSON has no line breaks, so it fits one data line.
+// event is the order's status as an event. JSON has no line breaks, so it fits one data line. While the buyer waits it
+// has no id: a client that comes back gets the place as it is then.
 func (s *stream) event() []byte {
-	body, err := json.Marshal(viewOrder(&s.order))
+	body, err := json.Marshal(viewTracked(&s.order))
 	if err != nil {
 		return nil // strings and a number are always JSON
+	}
+	if s.order.Version < 0 {
+		return fmt.Appendf(nil, "event: status\ndata: %s\n\n", body)
 	}
 	return fmt.Appendf(nil, "id: %d\nevent: status\ndata: %s\n\n", s.order.Version, body)
 }
@@ -140,6 +171,6 @@ func (s *stream) write(text []byte) bool {
 	if s.conn.SetWriteDeadline(time.Now().Add(eventTimeout)) != nil {
 		return false
 	}
-	_, err := s.conn.Write(text)
+	_, err := s.conn.Write(text) // nothing to write is no failure
 	return err == nil
 }

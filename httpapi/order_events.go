@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/pipeline"
+	"sluice/pipeline/waitlist"
 )
 
 const eventsRoute = ordersRoute + "/:order/events"
@@ -15,8 +17,8 @@ const eventsRoute = ordersRoute + "/:order/events"
 const (
 	// maxEventID bounds Last-Event-ID: versions are smallints in Postgres.
 	maxEventID = 1<<15 - 1
-	// nothingSeen is the version before all others; queued is 0.
-	nothingSeen = -1
+	// nothingSeen is the version before all others: queued is 0, and waiting, which has no id, before it.
+	nothingSeen = -2
 
 	lastEventIDHeader = "Last-Event-Id"
 )
@@ -42,11 +44,15 @@ func (a *api) streamOrder(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	order, err := bounded(c, func() (pipeline.Order, error) {
-		return a.Orders.Order(c.Request().Context(), sale, userID, orderID)
+	order, err := bounded(c, func() (waitlist.Order, error) {
+		return a.order(c.Request().Context(), sale, userID, orderID)
 	})
-	if err == nil && !(order.Status.Final() && order.Version == seen) && c.Request().Method != http.MethodHead {
-		return a.Streams.begin(c, watch, order, seen, a.Heartbeat)
+	if err == nil && !(order.Final() && order.Version == seen) && c.Request().Method != http.MethodHead {
+		one := &stream{watch: watch, order: order, heartbeat: a.Heartbeat}
+		if sale.Waitlist > 0 {
+			one.look = func(ctx context.Context) (waitlist.Order, error) { return a.order(ctx, sale, userID, orderID) }
+		}
+		return a.Streams.begin(c, one, seen)
 	}
 	watch.Close()
 	if err != nil {

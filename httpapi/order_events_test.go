@@ -19,6 +19,7 @@ type follower struct {
 	header http.Header
 	lines  *bufio.Scanner
 	leave  func()
+	last   waitingOrder // what the last event told
 }
 
 // follow opens a stream, and demands that it is one.
@@ -34,7 +35,10 @@ func (r *rig) follow(t *testing.T, path, user, lastID string) *follower {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // r.client ends what lasts long
 	response, err := client.Do(request)                                        //nolint:bodyclose // leave does
 	must(t, err)
-	f := &follower{t, response.Header, bufio.NewScanner(response.Body), func() { _ = response.Body.Close() }}
+	f := &follower{
+		t: t, header: response.Header, lines: bufio.NewScanner(response.Body),
+		leave: func() { _ = response.Body.Close() },
+	}
 	t.Cleanup(f.leave)
 	if response.StatusCode != http.StatusOK || f.header.Get("Content-Type") != "text/event-stream" ||
 		f.header.Get("Cache-Control") != "no-store" ||
@@ -57,11 +61,11 @@ func (f *follower) next() string {
 		case name == "event":
 			event = value
 		case name == "data":
-			var view orderView
-			if err := json.Unmarshal([]byte(value), &view); err != nil || event != "status" {
+			f.last = waitingOrder{}
+			if err := json.Unmarshal([]byte(value), &f.last); err != nil || event != "status" {
 				f.t.Fatalf("event %q: %v in %s", event, err, value)
 			}
-			return id + " " + view.Status
+			return id + " " + f.last.Status
 		case f.lines.Text() == ":":
 			return "ping"
 		}

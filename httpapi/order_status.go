@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/waitlist"
 )
 
 // orderView is an order as its buyer sees it. Times that have not come are left out.
@@ -23,12 +25,17 @@ type orderView struct {
 	Status      string  `json:"status"`
 	Durability  string  `json:"durability,omitempty"` // of the accept; in receipts only
 	Reason      string  `json:"reason,omitempty"`
-	Journaled   *bool   `json:"journaled,omitempty"` // in receipts only
-	AcceptedAt  string  `json:"accepted_at"`
+	Journaled   *bool   `json:"journaled,omitempty"`   // in receipts only
+	AcceptedAt  string  `json:"accepted_at,omitempty"` // not while it is only waited for
 	PersistedAt *string `json:"persisted_at,omitempty"`
 	PayBy       *string `json:"pay_by,omitempty"`
 	PaidAt      *string `json:"paid_at,omitempty"`
 	ClosedAt    *string `json:"closed_at,omitempty"`
+
+	// Of an order that its buyer waits for, or has waited for in vain.
+	JoinedAt      *string `json:"joined_at,omitempty"`
+	Position      int64   `json:"position,omitempty"`
+	PositionExact *bool   `json:"position_exact,omitempty"`
 }
 
 func viewOrder(o *pipeline.Order) orderView {
@@ -40,17 +47,39 @@ func viewOrder(o *pipeline.Order) orderView {
 	}
 }
 
+// viewTracked views an order, or what will become one.
+func viewTracked(o *waitlist.Order) orderView {
+	v := viewOrder(&o.Order)
+	v.JoinedAt = view.TimeOrNil(o.JoinedAt)
+	if !o.JoinedAt.IsZero() {
+		v.AcceptedAt = ""
+	}
+	if o.Position > 0 {
+		v.Position, v.PositionExact = o.Position, &o.Exact
+	}
+	return v
+}
+
+// order finds a buyer's order, or what the buyer waits for under its id.
+func (a *api) order(ctx context.Context, sale *pipeline.Sale, userID, orderID string) (waitlist.Order, error) {
+	order, err := a.Orders.Order(ctx, sale, userID, orderID)
+	if sale.Waitlist == 0 || pipeline.KindOf(err) != pipeline.KindNotFound {
+		return waitlist.Order{Order: order}, err
+	}
+	return a.Waitlist.Order(ctx, sale, userID, orderID)
+}
+
 // showOrder answers the owner of an order; to other buyers the order does not exist.
 func (a *api) showOrder(c echo.Context) error {
 	userID, orderID, sale, err := a.buyerOrderAndSale(c)
 	if err != nil {
 		return err
 	}
-	order, err := a.Orders.Order(c.Request().Context(), sale, userID, orderID)
+	order, err := a.order(c.Request().Context(), sale, userID, orderID)
 	if err != nil {
 		return notFound(err, codeUnknownOrder)
 	}
-	return sendOrder(c, &order)
+	return sendOrder(c, viewTracked(&order))
 }
 
 func (a *api) showMine(c echo.Context) error {
@@ -58,11 +87,16 @@ func (a *api) showMine(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	order, err := a.Orders.Mine(c.Request().Context(), sale, userID)
+	made, err := a.Orders.Mine(c.Request().Context(), sale, userID)
+	order := waitlist.Order{Order: made}
+	ended := err == nil && !made.Status.Live() || pipeline.KindOf(err) == pipeline.KindNotFound
+	if sale.Waitlist > 0 && ended { // the buyer may wait for another one
+		order, err = a.Waitlist.MyOrder(c.Request().Context(), sale, userID)
+	}
 	if err != nil {
 		return notFound(err, codeUnknownOrder)
 	}
-	return sendOrder(c, &order)
+	return sendOrder(c, viewTracked(&order))
 }
 
 // buyerAndOrder returns the buyer, and the order that the path names. Neither needs a store.
@@ -107,8 +141,8 @@ func orderParam(c echo.Context) (string, error) {
 }
 
 // sendOrder answers with an order, or with 304 to a client that has this very state of it already.
-func sendOrder(c echo.Context, o *pipeline.Order) error {
-	body, err := json.Marshal(viewOrder(o))
+func sendOrder(c echo.Context, v orderView) error {
+	body, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}

@@ -20,17 +20,19 @@ type waitlistView struct {
 	OrderID  string `json:"order_id"` // of the order that is made when the entry is served
 	Status   string `json:"status"`   // waiting, ordered
 	Position int64  `json:"position,omitempty"`
+	Exact    *bool  `json:"position_exact,omitempty"`
 	Quantity int    `json:"quantity"`
 	JoinedAt string `json:"joined_at"`
 }
 
-func viewWaitlistEntry(s *pipeline.WaitlistEntry, position int64, ordered bool) waitlistView {
+func viewStanding(sale *pipeline.Sale, s *waitlist.Standing) waitlistView {
 	v := waitlistView{
-		SaleID: s.SaleID, OrderID: s.OrderID, Status: "waiting", Position: position, Quantity: s.Quantity,
-		JoinedAt: view.Time(s.JoinedAt),
+		SaleID: sale.ID, OrderID: s.Entry.OrderID, Status: "ordered", Quantity: s.Entry.Quantity,
+		JoinedAt: view.Time(s.Entry.JoinedAt),
 	}
-	if ordered {
-		v.Status, v.Position = "ordered", 0
+	if !s.Ordered {
+		exact := waitlist.Exact(sale)
+		v.Status, v.Position, v.Exact = string(waitlist.StatusWaiting), s.Position, &exact
 	}
 	return v
 }
@@ -54,7 +56,9 @@ func (a *api) joinWaitlist(c echo.Context) error {
 	}
 	h := c.Response().Header()
 	h[headerLocation] = []string{waitlistPath(sale.ID)}
-	return sendJSON(c, http.StatusAccepted, viewWaitlistEntry(&d.Entry, d.Position, false))
+	return sendJSON(c, http.StatusAccepted, viewStanding(sale, &waitlist.Standing{
+		Entry: d.Entry, Position: d.Position,
+	}))
 }
 
 func waitlistPath(saleID string) string { return "/v1/sales/" + saleID + "/waitlist" }
@@ -102,7 +106,7 @@ func (a *api) showWaitlist(c echo.Context) error {
 	if mine.Ordered {
 		h[headerLocation] = []string{orderPath(sale.ID, mine.Entry.OrderID)}
 	}
-	return sendJSON(c, http.StatusOK, viewWaitlistEntry(&mine.Entry, mine.Position, mine.Ordered))
+	return sendJSON(c, http.StatusOK, viewStanding(sale, &mine))
 }
 
 // leaveWaitlist answers DELETE: 204, or 409 with the order where the entry was served first.

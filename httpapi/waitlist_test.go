@@ -13,6 +13,7 @@ type waitlistEntry struct {
 	OrderID  string `json:"order_id"`
 	Status   string `json:"status"`
 	Position int64  `json:"position"`
+	Exact    bool   `json:"position_exact"`
 	Quantity int    `json:"quantity"`
 	JoinedAt string `json:"joined_at"`
 }
@@ -103,7 +104,7 @@ func giveWaitlist(t *testing.T, c *contract) {
 	r.expect(leave("drop-1", "cy"), 404, "not-waiting")
 	r.expect(shownEntry("drop-1", "cy"), 404, "not-waiting")
 	bob := decode[waitlistEntry](t, r.expect(shownEntry("drop-1", "bob"), 200, ""))
-	if bob != decode[waitlistEntry](t, first) || bob.Position != 1 {
+	if bob != decode[waitlistEntry](t, first) || bob.Position != 1 || !bob.Exact {
 		t.Errorf("bob's place: got %+v", bob)
 	}
 

@@ -5,6 +5,7 @@
 // orders of a process: subscription.go receives the messages, due_queue.go keeps what is to be read from Postgres, and
 // watch.go is what a client gets.
 //
-// Messages may be lost, repeated or overtake each other: only what Postgres says is delivered, and every watched order
+// Messages may be lost, repeated or overtake each other: only what Postgres says is delivered (of an order that it does
+// not have, a watcher gets the hint to look elsewhere), and every watched order
 // is also read every few seconds. The package changes no order, and does not check whose order is watched.
 package notification

@@ -24,6 +24,11 @@ func NewHandOverNotifier(notifier *Notifier, m *Metrics, log *slog.Logger) *Hand
 	return &HandOverNotifier{notifier: notifier, metrics: m, log: log}
 }
 
+// PublishLeft publishes that the order of a waitlist entry will not be made: its buyer has left.
+func (n *HandOverNotifier) PublishLeft(ctx context.Context, saleID string, p pipeline.Partition, orderID string) {
+	n.notifier.Publish(ctx, []Change{{p, saleID, orderID}})
+}
+
 // Publish publishes what a script handed over of a sale on a partition.
 func (n *HandOverNotifier) Publish(ctx context.Context, saleID string, p pipeline.Partition, handed lua.HandedOver) {
 	n.metrics.handedOver.Add(float64(len(handed.Orders)))

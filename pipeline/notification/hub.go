@@ -184,8 +184,22 @@ func (h *Hub) deliver(ctx context.Context, batch []dueOrder) error {
 		if changedAt := since[key]; delivered && !changedAt.IsZero() {
 			h.metrics.delay.Observe(time.Since(changedAt).Seconds())
 		}
+		delete(since, key)
 	}
+	h.hint(since)
 	return nil
+}
+
+// hint tells those who watch orders that have no row, and that a message has named; the lock is held.
+func (h *Hub) hint(rowless map[pipeline.OrderKey]time.Time) {
+	for key, changedAt := range rowless {
+		if changedAt.IsZero() {
+			continue
+		}
+		for _, w := range h.watched[key] {
+			w.hint()
+		}
+	}
 }
 
 // queueChanged makes due what a message names, as far as somebody watches it.

@@ -11,6 +11,7 @@ type Watch struct {
 	hub     *Hub
 	key     pipeline.OrderKey
 	changes chan pipeline.Order
+	hints   chan struct{}
 	seen    int // version delivered last; protected by hub.mu
 	closed  bool
 }
@@ -35,7 +36,7 @@ func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 			pipeline.KindOverloaded, "%d clients wait for news of this order; close one of them first", hubPerOrder,
 		)
 	}
-	w := &Watch{hub: h, key: key, changes: make(chan pipeline.Order, 1), seen: seen}
+	w := &Watch{hub: h, key: key, changes: make(chan pipeline.Order, 1), hints: make(chan struct{}, 1), seen: seen}
 	h.watched[key] = append(h.watched[key], w)
 	h.count++
 	h.metrics.waiting.Set(float64(h.count))
@@ -47,6 +48,11 @@ func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 // Changes returns the channel on which the newest status arrives. It buffers one order, the newest: what was not taken
 // out is replaced. It is closed when the hub ends.
 func (w *Watch) Changes() <-chan pipeline.Order { return w.changes }
+
+// Hints returns the channel that gets a value when a message names the order and Postgres has no row of it: somebody
+// waits for it, or it is queued. What has changed is not in Postgres; whoever wants to know looks there. It is never
+// closed, and a hint that was not taken out stands for all later ones.
+func (w *Watch) Hints() <-chan struct{} { return w.hints }
 
 // Close ends the watch. Calling it again changes nothing.
 func (w *Watch) Close() {
@@ -66,6 +72,14 @@ func (w *Watch) Close() {
 	}
 	delete(h.watched, w.key)
 	h.due.drop(w.key) // or what is due would pile up while Postgres is away
+}
+
+// hint never waits.
+func (w *Watch) hint() {
+	select {
+	case w.hints <- struct{}{}:
+	default:
+	}
 }
 
 // offer delivers an order that is newer than what was delivered; the hub's lock is held. It never waits.

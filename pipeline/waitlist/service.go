@@ -40,6 +40,8 @@ type Store interface {
 	) (bool, error)
 	// LatestWaitlistEntry returns a buyer's latest entry, or a KindNotFound error.
 	LatestWaitlistEntry(ctx context.Context, saleID, userID string) (pipeline.WaitlistEntry, error)
+	// WaitlistEntry returns the entry of an order, anybody's, or a KindNotFound error.
+	WaitlistEntry(ctx context.Context, saleID, orderID string) (pipeline.WaitlistEntry, error)
 }
 
 // Service answers buyers who wait for units of a sale that is sold out. Redis decides, in its scripts; a buyer gets the
@@ -190,16 +192,7 @@ func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, entry pipeli
 	if pipeline.KindOf(err) != pipeline.KindNotFound {
 		return Standing{}, err
 	}
-	verified, err := lua.ReadTrust(ctx, w.rdb, w.keys.ForVerify(entry.Partition, ""))
-	switch {
-	case err != nil:
-		return Standing{}, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
-	case verified.Trust != lua.Trusted:
-		return Standing{}, pipeline.Errorf(
-			pipeline.KindUnavailable, "sale %s is being verified after a restart: your position shows again then", sale.ID,
-		)
-	}
-	return Standing{}, errNotWaiting
+	return Standing{}, w.vanished(ctx, sale, entry.Partition, errNotWaiting)
 }
 
 // Leave takes a buyer off the waitlist. Where a unit came free first, the error is KindConflict, and the entry is
@@ -251,6 +244,9 @@ func (w *Service) leave(
 	recorded, err := w.store.RecordLeave(ctx, g, entry, ticket)
 	if err == nil && !recorded { // the order was made, and its slot is free again: it has ended
 		err = errNotWaiting
+	}
+	if err == nil {
+		w.handOvers.PublishLeft(ctx, sale.ID, entry.Partition, entry.OrderID)
 	}
 	return mine, err
 }
