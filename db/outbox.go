@@ -53,7 +53,8 @@ with due as (
 	where disabled_at is null
 		and (next_attempt_at <= now() or next_attempt_at > now() + $4 or failing_since > now() + interval '1 minute')
 		and (leased_until is null or leased_until <= now() or leased_until > now() + $3)
-		and exists (select from outbox o where o.position > e.cursor)
+		and (exists (select from outbox o where o.position > e.cursor)
+			or exists (select from resends r where r.endpoint_id = e.id))
 	order by next_attempt_at
 	limit $1
 	for no key update skip locked

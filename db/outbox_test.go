@@ -297,7 +297,7 @@ func TestReaderFollowsWriters(t *testing.T) {
 	}
 }
 
-// Events are kept for a day, and for endpoints that are still to receive them for a week; what is dropped then is
+// Events are kept for a week, and for endpoints that are still to receive them for two; what is dropped then is
 // counted.
 func TestPrune(t *testing.T) {
 	f := setup(t)
@@ -318,10 +318,10 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	prune(0, 0)
-	f.exec(`update outbox set created_at = now() - interval '25 hours' where position <= 8`)
+	f.exec(`update outbox set created_at = now() - interval '8 days' where position <= 8`)
 	prune(6, 0)
 	prune(0, 0)
-	f.exec(`update outbox set created_at = now() - interval '8 days' where position is not null`)
+	f.exec(`update outbox set created_at = now() - interval '15 days' where position is not null`)
 	prune(4, 5) // all misses 7 to 10, some misses 10 only
 	if got := one[string](f, `select string_agg(missed::text, ' ' order by id) from endpoints`); got != "4 1" {
 		t.Errorf("missed: %s", got)

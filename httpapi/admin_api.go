@@ -74,6 +74,7 @@ func NewAdmin(d AdminDeps) http.Handler {
 	e.Use(common.wrap, a.authenticate)
 	a.route(e)
 	a.routeEndpoints(e)
+	a.routeEvents(e)
 	return e
 }
 

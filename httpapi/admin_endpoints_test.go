@@ -34,6 +34,7 @@ func giveEndpoints(r *adminRig) {
 		r.expect(post("endpoints/1/"+change, strings.Repeat(" ", 70_000)), 413, "too-large")
 		r.expect(post("endpoints/1/"+change, "{}").with("Content-Type", "text/plain"), 415, "unsupported-media-type")
 	}
+	giveHistory(r)
 	r.expect(ask("DELETE", "endpoints/1", "").with("X-Actor", "a\x80"), 400, "invalid-request")
 	r.expect(ask("DELETE", "endpoints/1", ""), 204, "")
 	r.expect(ask("DELETE", "endpoints/1", ""), 404, "unknown-endpoint")

@@ -52,6 +52,8 @@ func (r *adminRig) each(send func(call)) {
 			switch {
 			case path == "sales" && method == http.MethodPost:
 				body = `{"id":"drop-9","total":1}`
+			case strings.HasSuffix(path, "/resend"), strings.HasSuffix(path, "/replay"):
+				body = `{"from":1}`
 			case path == "endpoints" && method == http.MethodPost:
 				body = `{"url":"https://example.com/x"}`
 			case method == http.MethodPost:

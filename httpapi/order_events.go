@@ -27,7 +27,7 @@ const (
 // final one. A client that comes back with a Last-Event-ID gets only what is newer, and 204, which ends the stream for
 // good, once there will be nothing newer.
 func (a *api) streamOrder(c echo.Context) error {
-	userID, orderID, err := a.buyerAndOrder(c)
+	userID, orderID, err := a.streamBuyer(c)
 	if err != nil {
 		return err
 	}

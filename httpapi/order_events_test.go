@@ -25,12 +25,20 @@ type follower struct {
 // follow opens a stream, and demands that it is one.
 func (r *rig) follow(t *testing.T, path, user, lastID string) *follower {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+path+"/events",
-		http.NoBody)
-	must(t, err)
-	request.Header.Set("X-User-Id", user)
+	header := []string{"X-User-Id", user}
 	if lastID != "" {
-		request.Header.Set("Last-Event-ID", lastID)
+		header = append(header, "Last-Event-ID", lastID)
+	}
+	return r.followURL(t, path+"/events", header...)
+}
+
+// followURL is follow with headers of the caller's own, or none at all.
+func (r *rig) followURL(t *testing.T, url string, header ...string) *follower {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+url, http.NoBody)
+	must(t, err)
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // r.client ends what lasts long
 	response, err := client.Do(request)                                        //nolint:bodyclose // leave does
@@ -98,6 +106,12 @@ func giveEvents(t *testing.T, c *contract) {
 	r.expect(get(strings.Replace(events, "drop-1", "drop-2", 1), "ann"), 404, "unknown-sale")
 	r.expect(get("/v1/sales/drop-1/orders/x/events", "ann"), 404, "unknown-order")
 	r.expect(get(events, breakingUser), 500, "internal")
+	r.expect(askStream(path, "ann{}"), 400, "invalid-request")
+	r.expect(askStream(path, ""), 401, "unauthenticated")
+	r.expect(askStream(path, "bob"), 404, "unknown-order")
+	r.expect(askStream(strings.Replace(path, "drop-1", "drop-2", 1), "ann"), 404, "unknown-sale")
+	r.expect(askStream(path, breakingUser), 500, "internal")
+	r.expect(askStream(path, "ann"), 200, "")
 	r.watching(0)
 	r.persist(sale)
 	r.exec(pay, "ann")

@@ -50,7 +50,8 @@ func giveOutages(t *testing.T, c *contract) {
 	few = append(few, cancel("/v1/sales/unknown/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
 	for i := range 12 {
 		many = append(many,
-			cancel("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
+			cancel("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"),
+			askStream("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
 	}
 	few = append(few, waitlistCalls("unknown", "ann")...)
 	for i := range 12 {

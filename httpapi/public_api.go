@@ -50,11 +50,17 @@ type Deps struct {
 	Ready   *Readiness            // what /readyz answers; nil: always ready
 	Version Version               // what /version answers
 	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
-	Now     func() time.Time      // nil: time.Now. Only what pages show depends on it; orders go by Redis' clock
+	Now     func() time.Time      // nil: time.Now. What pages show, and how long URLs are valid; orders go by Redis' clock
 
 	// LogOrders logs the usual answers to orders (accepted, refused, overloaded) at info. Without it they are logged at
 	// debug, so that a sale does not spend its time on logging; other requests are always logged at info.
 	LogOrders bool
+
+	// StreamSecret is what the key that signs the URLs of streams is derived from, the same at all apis of an
+	// installation; nil: one of this process, whose URLs no other takes.
+	StreamSecret []byte
+	// CORSOrigins are the origins whose pages may call this API from a browser; none: no page may.
+	CORSOrigins []string
 
 	// Streams counts the streams of events, so that a server can wait for their end; nil: none does.
 	Streams *Streams
@@ -70,6 +76,7 @@ const requestTimeout = 5 * time.Second
 type api struct {
 	Deps
 	webhooks webhookKeys
+	signer   *streamSigner
 }
 
 // New returns the handler of the public side. It panics when a required dependency is missing, which is a mistake in
@@ -96,13 +103,20 @@ func New(d Deps) http.Handler {
 	if err != nil || len(webhooks) > 0 && d.Payments == nil {
 		panic("httpapi: WebhookSecrets must be base64, and need Payments")
 	}
-	a := &api{Deps: d, webhooks: webhooks}
+	signer, err := newStreamSigner(d.StreamSecret)
+	if err != nil {
+		panic("httpapi: " + err.Error())
+	}
+	a := &api{Deps: d, webhooks: webhooks, signer: signer}
 	common := middleware{
 		log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits,
 		logOrders: d.LogOrders,
 	}
 	e := newEcho()
 	e.Use(common.wrap)
+	if len(d.CORSOrigins) > 0 {
+		e.Use(crossOrigin(d.CORSOrigins))
+	}
 	a.route(e)
 	return e
 }

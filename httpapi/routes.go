@@ -12,6 +12,7 @@ const ordersRoute = "/v1/sales/:sale/orders"
 func (a *api) route(e *echo.Echo) {
 	e.POST(ordersRoute, a.placeOrder)
 	e.POST(ordersRoute+"/:order/cancel", a.cancelOrder)
+	e.POST(streamURLRoute, a.signStream)
 	e.POST("/v1/webhooks/payments", a.takePayment)
 
 	e.POST(waitlistRoute, a.joinWaitlist)

@@ -15,7 +15,7 @@ type endpointRun struct {
 	savedAt   time.Time // when the lease was last extended, or before
 }
 
-// run delivers all pending events.
+// run delivers all pending events, and those to be resent.
 func (r *endpointRun) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		events, err := r.next(ctx)
@@ -28,7 +28,11 @@ func (r *endpointRun) run(ctx context.Context) {
 				return
 			}
 		}
-		if len(events) < pageEvents {
+		resends, err := r.resend(ctx)
+		if err != nil || resends < 0 {
+			return
+		}
+		if len(events) < pageEvents && resends < pageEvents {
 			break // later events are found by the next poll
 		}
 		if !r.save(ctx, r.lease) {
@@ -48,10 +52,39 @@ func (r *endpointRun) next(ctx context.Context) (events []Event, err error) {
 
 // process delivers an event, if the endpoint wants it. It returns false when this run is over.
 func (r *endpointRun) process(ctx context.Context, e *Event) bool {
-	if e.Data == nil {
-		r.cursor = e.Position
-		return true
+	if e.Data != nil && !r.deliver(ctx, e) {
+		return false
 	}
+	r.cursor = e.Position
+	return true
+}
+
+// resend delivers a page of the events that the endpoint is to get once more. What is new comes first, page by page: who
+// asks for a thousand old ones must not wait for what happens now. It returns how many there were, less than 0 when this
+// run is over.
+func (r *endpointRun) resend(ctx context.Context) (int, error) {
+	var events []Resend
+	err := r.call(ctx, func(ctx context.Context) (err error) {
+		events, err = r.store.NextResends(ctx, r.claim.ID, pageEvents)
+		return err
+	})
+	for i := 0; err == nil && i < len(events); i++ {
+		if !r.deliver(ctx, &events[i].Event) {
+			return -1, nil
+		}
+		err = r.call(context.WithoutCancel(ctx), func(ctx context.Context) error {
+			return r.store.MarkResent(ctx, r.claim.ID, &events[i])
+		})
+	}
+	if err != nil {
+		r.logFailure(ctx, "events can't be resent", err)
+		r.save(ctx, 0)
+	}
+	return len(events), err
+}
+
+// deliver delivers an event. It returns false when this run is over.
+func (r *endpointRun) deliver(ctx context.Context, e *Event) bool {
 	if time.Since(r.savedAt) >= saveEvery && !r.save(ctx, r.lease) {
 		return false
 	}
@@ -69,7 +102,7 @@ func (r *endpointRun) process(ctx context.Context, e *Event) bool {
 		r.fail(ctx, e, result)
 		return false
 	}
-	r.cursor, r.delivered, r.claim.Attempts = e.Position, true, 0
+	r.delivered, r.claim.Attempts = true, 0
 	return true
 }
 

@@ -15,6 +15,7 @@ type EndpointStore interface {
 	EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (Endpoint, error)
 	DisableEndpoint(ctx context.Context, actor string, id int64) (Endpoint, error)
 	RemoveEndpoint(ctx context.Context, actor string, id int64) error
+	HistoryStore
 }
 
 // EndpointService is what operators do with endpoints, on the command line and over HTTP alike.

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,6 +28,7 @@ type envelope struct {
 	Subject     string          `json:"subject"`
 	Time        string          `json:"time"`
 	ContentType string          `json:"datacontenttype"`
+	Position    string          `json:"position,omitempty"` // an extension: where a replay can begin
 	Data        json.RawMessage `json:"data"`
 }
 
@@ -35,6 +37,9 @@ func (e *Event) body() ([]byte, error) {
 	v := envelope{
 		SpecVersion: "1.0", ID: e.ID, Source: "/v1/sales/" + e.SaleID, Type: e.Type, Subject: e.OrderID,
 		Time: e.CreatedAt.UTC().Format("2006-01-02T15:04:05.000Z07:00"), ContentType: "application/json", Data: e.Data,
+	}
+	if e.Position > 0 {
+		v.Position = strconv.FormatInt(e.Position, 10)
 	}
 	if v.Subject == "" {
 		v.Subject = e.SaleID

@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		disabled: gauge("sluice_webhook_endpoints_disabled", "Endpoints that get nothing until an operator enables them."),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_webhook_events_missed_total",
-			Help: "Events dropped after a week that an endpoint had not got.",
+			Help: "Events dropped after two weeks that an endpoint had not got.",
 		}),
 	}
 	if reg != nil {

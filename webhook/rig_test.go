@@ -141,6 +141,7 @@ type cloudEvent struct {
 	Type        string         `json:"type"`
 	Subject     string         `json:"subject"`
 	Time        time.Time      `json:"time"`
+	Position    string         `json:"position"`
 	ContentType string         `json:"datacontenttype"`
 	Data        map[string]any `json:"data"`
 }
@@ -156,6 +157,7 @@ type receiver struct {
 	requests int
 	seen     map[string]bool
 	first    []cloudEvent // each event once, at its first arrival
+	repeats  []cloudEvent // in the order of their arrival
 	again    int          // repeated arrivals
 }
 
@@ -235,6 +237,7 @@ func (r *receiver) take(e cloudEvent) {
 	defer r.mu.Unlock()
 	if r.seen[e.ID] {
 		r.again++
+		r.repeats = append(r.repeats, e)
 		return
 	}
 	r.seen[e.ID] = true

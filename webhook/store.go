@@ -7,11 +7,12 @@ import (
 
 // Retention of the outbox, by Postgres' clock.
 const (
-	// KeepDelivered is how long an event is kept that no endpoint needs any more, so that an operator can look back.
-	KeepDelivered = 24 * time.Hour
+	// KeepDelivered is how long an event is kept that no endpoint needs any more, so that an operator can look back, and
+	// have it sent again to a receiver that lost its data.
+	KeepDelivered = 7 * 24 * time.Hour
 	// KeepWaiting is how long an event is kept for endpoints that are behind or disabled. An event that is dropped then
 	// is counted as missed: an endpoint that is never enabled again must not fill the disk.
-	KeepWaiting = 7 * 24 * time.Hour
+	KeepWaiting = 14 * 24 * time.Hour
 )
 
 // Claim is the right of this process to deliver to an endpoint, until the lease ends.
@@ -56,6 +57,10 @@ type Store interface {
 	// Fail saves progress and a failure, and gives the claim up. It returns why the endpoint is disabled now, if this
 	// call did it.
 	FailEndpoint(ctx context.Context, c *Claim, p Progress, f Failure) (disabled string, err error)
+	// NextResends returns up to limit events that an endpoint is to get once more.
+	NextResends(ctx context.Context, endpointID int64, limit int) ([]Resend, error)
+	// MarkResent records that one of them has arrived.
+	MarkResent(ctx context.Context, endpointID int64, r *Resend) error
 	// PruneEvents deletes up to limit events that need not be kept.
 	PruneEvents(ctx context.Context, limit int) (Pruned, error)
 	// Endpoints returns all endpoints without their secrets, by id.

@@ -22,6 +22,7 @@ type cli struct {
 	Stream     streamCmd     `cmd:"" help:"Show the order stream of each partition."`
 	Pending    pendingCmd    `cmd:"" help:"Show the orders that were delivered to workers and not acknowledged."`
 	DeadLetter deadLetterCmd `cmd:"" help:"List, show, replay and discard what could not become an order."`
+	Event      eventCmd      `cmd:"" help:"List the events for other systems."`
 	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test the receivers of events about orders."`
 	Workers    workersCmd    `cmd:"" help:"Show the workers, and which are alive."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`

@@ -18,6 +18,8 @@ type endpointCmd struct {
 	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint continue where it stopped."`
 	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
 	Remove  endpointRemove  `cmd:"" help:"Remove an endpoint and the events that it has not received."`
+	Resend  endpointResend  `cmd:"" help:"Send one event, or a range of them, once more."`
+	Replay  endpointReplay  `cmd:"" help:"Begin again at an earlier position, for a receiver that lost its data."`
 	Test    endpointTest    `cmd:"" help:"Send a sluice.test event at once. Exit code 1 if it was not taken."`
 }
 
@@ -96,7 +98,7 @@ type endpointDisable struct {
 
 // Run disables the endpoint.
 func (c *endpointDisable) Run(a *app) error {
-	return a.changeEndpoint("is disabled; events are kept for it for a week",
+	return a.changeEndpoint("is disabled; events are kept for it for two weeks",
 		func(endpoints *webhook.EndpointService) (webhook.Endpoint, error) {
 			return endpoints.DisableEndpoint(a.ctx, actor(), c.ID)
 		})

@@ -67,6 +67,16 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("enable: got %+v", got)
 	}
 	sluice(t, at, "endpoint", "remove", "2").mustFine(t)
+	if out := sluice(t, at, "event", "ls", "--since", "2h").mustFine(t); !strings.Contains(out, "No events") {
+		t.Errorf("event ls: got %q", out)
+	}
+	sluice(t, at, "event", "ls", "--until", "soon").mustRefuse(t, 2, "--until soon", "RFC 3339")
+	sluice(t, at, "event", "ls", "--order", "7").mustRefuse(t, 2, "a UUID")
+	sluice(t, at, "endpoint", "resend", "1").mustRefuse(t, 2, "--event", "--from")
+	sluice(t, at, "endpoint", "resend", "1", "--from", "5", "--to", "4").mustRefuse(t, 2, "before position 5")
+	sluice(t, at, "endpoint", "resend", "2", "--from", "5").mustRefuse(t, 2, "no endpoint 2", "sluice endpoint ls")
+	sluice(t, at, "endpoint", "replay", "1", "--from", "1").mustRefuse(t, 2, "no event is kept")
+	sluice(t, at, "endpoint", "replay", "2", "--from", "1").mustRefuse(t, 2, "no endpoint 2", "sluice endpoint ls")
 	for _, command := range []string{"enable", "disable", "remove", "test"} {
 		sluice(t, at, "endpoint", command, "2").mustRefuse(t, 2, "no endpoint 2", "sluice endpoint ls")
 	}

@@ -35,6 +35,7 @@ type Config struct {
 	AdminAddr       string
 	AdminToken      string
 	WebhookSecrets  []string // of the payment provider; a webhook may be signed with any of them
+	CORSOrigins     []string // whose pages may call the api from a browser
 	AuthMode        string
 	authDevForce    bool
 	Partitions      int

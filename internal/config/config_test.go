@@ -145,3 +145,26 @@ func TestRedisForms(t *testing.T) {
 		}
 	}
 }
+
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	load := func(text string) ([]string, error) {
+		c, err := config.Load(config.API, nil, env(map[string]string{"CORS_ORIGINS": text}), io.Discard)
+		return c.CORSOrigins, err
+	}
+	if got, err := load(""); err != nil || len(got) != 0 {
+		t.Errorf("without the setting: got %q, %v", got, err)
+	}
+	got, err := load("https://shop.example.com, http://localhost:3000")
+	if err != nil || strings.Join(got, " ") != "https://shop.example.com http://localhost:3000" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, wrong := range []string{
+		"*", "https://*.example.com", "shop.example.com", "https://shop.example.com/", "https://Shop.example.com",
+		"ftp://shop.example.com", "https://u@shop.example.com", "https://shop.example.com?x", "null", ",",
+	} {
+		if _, err := load(wrong); err == nil || !strings.Contains(err.Error(), "CORS_ORIGINS") {
+			t.Errorf("%q: got %v", wrong, err)
+		}
+	}
+}

@@ -91,6 +91,11 @@ func settings(c *Config) []setting {
 			help: "allow AUTH_MODE=dev on an address that is not loopback",
 		},
 		{
+			name: "CORS_ORIGINS", parse: origins(&c.CORSOrigins),
+			help: "origins whose pages may call the api from a browser, such as https://shop.example.com, separated by commas; " +
+				"without it no page of another origin may",
+		},
+		{
 			name: "PARTITIONS", fallback: "16", parse: integer(&c.Partitions),
 			help: "partitions of Redis, fixed at install",
 		},

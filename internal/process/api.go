@@ -51,12 +51,17 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	if _, err := parts.Fence.Refresh(ctx); err != nil {
 		return err
 	}
+	streamSecret, err := parts.Postgres.StreamSecret(ctx)
+	if err != nil {
+		return err
+	}
 	accepts, err := openJournal(ctx, cfg, parts, reg)
 	if err != nil {
 		return err
 	}
 	a := &api{
 		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
+		streamSecret: streamSecret,
 		admission: admission.New(stores.Redis, parts.Keys,
 			admission.Options{
 				Durability: cfg.Durability, DurabilityStrict: cfg.Strict, StreamMaxLag: int64(cfg.StreamMaxLag),
@@ -115,6 +120,8 @@ type api struct {
 	admission *admission.Controller
 	hub       *notification.Hub
 	streams   httpapi.Streams
+
+	streamSecret []byte
 }
 
 // servers are the two sides of the api, each on its own address so that operations are never open to buyers.
@@ -139,6 +146,8 @@ func (a *api) servers() servers {
 		Metrics:   a.registry,
 
 		WebhookSecrets: a.cfg.WebhookSecrets,
+		StreamSecret:   a.streamSecret,
+		CORSOrigins:    a.cfg.CORSOrigins,
 	})
 	admin := a.cfg.AdminAddr
 	if admin == "" {
