@@ -11,7 +11,7 @@ import (
 
 // balanceQuery reads one sale's row with its watermarks: its cost does not depend on the number of orders.
 const balanceQuery = `
-select s.total, s.sold, s.version, coalesce(array_agg(w.partition) filter (where w.partition is not null), '{}'),
+select s.total, s.sold, s.withdrawn, s.version, coalesce(array_agg(w.partition) filter (where w.partition is not null), '{}'),
 	coalesce(array_agg(w.seq) filter (where w.partition is not null), '{}')
 from sales s left join watermarks w on w.sale_id = s.id
 where s.id = $1
@@ -19,7 +19,7 @@ group by s.id`
 
 // balanceReleasesQuery relies on releases_unapplied_idx.
 const balanceReleasesQuery = `
-select order_id::text, user_id, quantity, partition from releases
+select order_id::text, user_id, case when withdrawn then 0 else quantity end, partition from releases
 where sale_id = $1 and applied_at is null limit $2`
 
 // Balance returns what Postgres counts of a sale, with up to the given number of its releases that are not applied, all
@@ -61,7 +61,7 @@ func (s *Store) Balance(ctx context.Context, saleID string, orderIDs []string, r
 func scanBalance(row pgx.Row, b *pipeline.Balance) error {
 	var partitions []int16
 	var sequences []int64
-	if err := row.Scan(&b.Total, &b.Sold, &b.Version, &partitions, &sequences); err != nil {
+	if err := row.Scan(&b.Total, &b.Sold, &b.Withdrawn, &b.Version, &partitions, &sequences); err != nil {
 		return err
 	}
 	for i, p := range partitions {

@@ -13,6 +13,7 @@ import (
 var everyStatus = []pipeline.OrderStatus{
 	pipeline.StatusAwaitingPayment, pipeline.StatusConfirmed, pipeline.StatusPaid, pipeline.StatusCancelled,
 	pipeline.StatusExpired, pipeline.StatusRejected, pipeline.StatusRefundDue,
+	pipeline.StatusReturned, pipeline.StatusRefunded,
 }
 
 // The table of transitions in Go and the trigger in Postgres agree about every pair of statuses.

@@ -22,7 +22,8 @@ where sale_id = $1 and status in ('awaiting_payment', 'confirmed', 'paid')`
 
 // unappliedQuery relies on releases_unapplied_idx.
 const unappliedQuery = `
-select order_id, user_id, quantity, partition, sequence, '', 0, created_at, '' from releases
+select order_id, user_id, case when withdrawn then 0 else quantity end, partition, sequence, '', 0, created_at, ''
+from releases
 where sale_id = $1 and applied_at is null`
 
 // knownQuery relies on orders_pkey: one lookup for each id.
@@ -114,6 +115,10 @@ func (r *ledgerReader) statuses(ctx context.Context) error {
 
 func (r *ledgerReader) watermarks(ctx context.Context) (err error) {
 	r.ledger.Watermarks, err = r.perPartition(ctx, `select partition, seq from watermarks where sale_id = $1`)
+	if err != nil {
+		return err
+	}
+	r.ledger.Withdrawn, err = r.perPartition(ctx, `select partition, withdrawn from watermarks where sale_id = $1`)
 	return err
 }
 

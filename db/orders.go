@@ -17,8 +17,8 @@ const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, statu
 // orderQuery relies on orders_pkey.
 const orderQuery = `select ` + orderColumns + ` from orders where sale_id = $1 and id = $2::text::uuid`
 
-// latestOrderQuery reads two indexes, orders_live_buyer_key and orders_closed_buyer_idx, so that neither needs both
-// kinds of orders.
+// latestOrderQuery reads three indexes, orders_live_buyer_key, orders_closed_buyer_idx and orders_returned_buyer_idx, so
+// that none needs all kinds of orders.
 const latestOrderQuery = `
 select ` + orderColumns + ` from (
 	(select o.*, true as live from orders o
@@ -27,8 +27,12 @@ select ` + orderColumns + ` from (
 	(select o.*, false as live from orders o
 	where sale_id = $1 and user_id = $2 and status in ('cancelled', 'expired', 'rejected', 'refund_due')
 	order by accepted_at desc limit 1)
+	union all
+	(select o.*, false as live from orders o
+	where sale_id = $1 and user_id = $2 and status in ('returned', 'refunded')
+	order by accepted_at desc limit 1)
 ) of_buyer
-order by live desc limit 1`
+order by live desc, accepted_at desc limit 1`
 
 var errNoOrder = pipeline.Errorf(pipeline.KindNotFound, "no such order")
 

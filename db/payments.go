@@ -15,7 +15,8 @@ import (
 
 const (
 	paymentColumns = `id, coalesce(webhook_id, ''), payment_id, sale_id, coalesce(order_id::text, ''), user_id,
-	coalesce(amount, 0), coalesce(currency, ''), outcome, reason, detail, order_status, actor, received_at, decided_at`
+	coalesce(amount, 0), coalesce(currency, ''), outcome, reason, detail, order_status, actor, received_at, decided_at,
+	refunded_amount, refunded_at`
 
 	// paymentLockQuery lets reports of the same money pass one by one. It is a statement of its own: what is read after it
 	// was committed before.
@@ -26,7 +27,7 @@ const (
 	knownPaymentQuery = `
 select ` + paymentColumns + ` from payments where webhook_id = $1
 union
-select ` + paymentColumns + ` from payments where payment_id = $2 and outcome in ('waiting', 'paid', 'refund_due')`
+select ` + paymentColumns + ` from payments where payment_id = $2 and outcome in ('waiting', 'paid', 'refund_due', 'refunded')`
 
 	// payableQuery locks the order's row until the transaction ends: a cancellation meanwhile waits, and an expiry skips
 	// it.
@@ -112,7 +113,12 @@ func (d *paymentTx) record(ctx context.Context, p payments.Payment) (payments.Re
 			return record, err
 		}
 	}
-	if decision.Outcome == "" {
+	switch decision.Outcome {
+	case "":
+		return record, nil
+	case payments.Unneeded:
+		p.Outcome, p.Detail = decision.Outcome, decision.Detail
+		record.Payment = p
 		return record, nil
 	}
 	record.Payment, err = d.insertPayment(ctx, &p, decision)
@@ -205,10 +211,11 @@ func (d *paymentTx) insertPayment(
 
 func scanPayment(row pgx.CollectableRow) (payments.Payment, error) {
 	var p payments.Payment
-	var decided *time.Time
+	var decided, refunded *time.Time
 	err := row.Scan(&p.ID, &p.WebhookID, &p.PaymentID, &p.SaleID, &p.OrderID, &p.UserID, &p.Amount, &p.Currency,
-		&p.Outcome, &p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided)
-	p.ReceivedAt, p.DecidedAt = p.ReceivedAt.UTC(), timeOrZero(decided)
+		&p.Outcome, &p.Reason, &p.Detail, &p.OrderStatus, &p.Actor, &p.ReceivedAt, &decided,
+		&p.RefundedAmount, &refunded)
+	p.ReceivedAt, p.DecidedAt, p.RefundedAt = p.ReceivedAt.UTC(), timeOrZero(decided), timeOrZero(refunded)
 	return p, err
 }
 

@@ -9,11 +9,11 @@ import (
 	"sluice/pipeline"
 )
 
-const releaseColumns = `sale_id, order_id::text, sequence, user_id, partition`
+const releaseColumns = `sale_id, order_id::text, sequence, user_id, partition, withdrawn`
 
 func scanRelease(row pgx.CollectableRow) (pipeline.Release, error) {
 	var r pipeline.Release
-	err := row.Scan(&r.SaleID, &r.OrderID, &r.Sequence, &r.UserID, &r.Partition)
+	err := row.Scan(&r.SaleID, &r.OrderID, &r.Sequence, &r.UserID, &r.Partition, &r.Withdrawn)
 	return r, err
 }
 

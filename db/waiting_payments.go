@@ -74,6 +74,9 @@ func (d *paymentTx) decideWaiting(ctx context.Context, id int64) (payments.Recor
 	if err != nil || decision.Outcome == "" {
 		return record, err
 	}
+	if decision.Outcome == payments.Unneeded { // it is recorded already: as one that changed nothing
+		decision.Outcome = payments.Repeated
+	}
 	rows, err = d.tx.Query(ctx, decidePaymentQuery, id, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus)
 	if err != nil {
 		return record, err

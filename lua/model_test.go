@@ -15,6 +15,7 @@ type model struct {
 	loaded             bool
 	sale               lua.SaleFields
 	accepted, released int64
+	withdrawn          int64 // units
 	slots              map[string]lua.Slot
 	ended              map[string][]lua.Slot // of orders that had a key, by user, the latest first
 	events             []event               // in the stream, in order
@@ -140,7 +141,11 @@ func (m *model) release(items []lua.ReleaseItem) []bool {
 			continue
 		}
 		delete(m.slots, item.UserID)
-		m.sale.Stock += int64(slot.Quantity)
+		if item.Withdrawn {
+			m.withdrawn += int64(slot.Quantity)
+		} else {
+			m.sale.Stock += int64(slot.Quantity)
+		}
 		m.released++
 		given[i] = true
 		if slot.KeyHash != "" {
@@ -155,7 +160,7 @@ func (m *model) load(s lua.SaleFields) lua.LoadCode {
 	if m.loaded {
 		return lua.LoadPresent
 	}
-	m.loaded, m.sale, m.accepted, m.released = true, s, 0, 0
+	m.loaded, m.sale, m.accepted, m.released, m.withdrawn = true, s, 0, 0, 0
 	return lua.LoadLoaded
 }
 
@@ -301,8 +306,9 @@ func (m *model) broken(got state) string {
 	switch {
 	case units > total || stock < 0:
 		return fmt.Sprintf("I1: %d units in live orders, stock %d, total %d", units, stock, total)
-	case units+stock != total:
-		return fmt.Sprintf("I2: %d units in live orders and stock %d are not the total, %d", units, stock, total)
+	case units+stock+m.withdrawn != total:
+		return fmt.Sprintf("I2: %d units in live orders, stock %d and %d withdrawn are not the total, %d", units, stock,
+			m.withdrawn, total)
 	case number(got.Sale["accepted"]) != int64(len(m.ledger)):
 		return fmt.Sprintf("I6: %s accepts counted, %d answered", got.Sale["accepted"], len(m.ledger))
 	case number(got.Sale["released"]) != released:

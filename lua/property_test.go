@@ -174,7 +174,9 @@ func (m *machine) drawRelease(t *rapid.T) lua.ReleaseItem {
 	if len(m.released) > 0 && rapid.IntRange(0, 3).Draw(t, "repeat") == 0 {
 		return m.released[rapid.IntRange(0, len(m.released)-1).Draw(t, "which")]
 	}
-	item := lua.ReleaseItem{UserID: users.Draw(t, "user"), OrderID: orderID(1)}
+	item := lua.ReleaseItem{
+		UserID: users.Draw(t, "user"), OrderID: orderID(1), Withdrawn: rapid.IntRange(0, 5).Draw(t, "withdrawn") == 0,
+	}
 	if slot, held := m.model.slots[item.UserID]; held {
 		item.OrderID = slot.OrderID
 	}

@@ -26,8 +26,9 @@ var ErrUntrusted = errors.New("the state of Redis is not verified")
 
 // ReleaseItem names an order and its buyer: one that has ended, whose units go back, or one that is no longer wanted.
 type ReleaseItem struct {
-	UserID  string
-	OrderID string
+	UserID    string
+	OrderID   string
+	Withdrawn bool // the units do not go back into stock, the slot does
 }
 
 // The codes of release.lua.
@@ -81,7 +82,7 @@ func releaseArgs(saleID string, maxEvents int64, items []ReleaseItem) ([]any, er
 	if err := checkMaxEvents(maxEvents); err != nil {
 		return nil, err
 	}
-	args := make([]any, 0, 2+2*len(items))
+	args := make([]any, 0, 2+3*len(items))
 	args = append(args, saleID, maxEvents)
 	for i := range items {
 		if items[i].UserID == "" {
@@ -90,7 +91,11 @@ func releaseArgs(saleID string, maxEvents int64, items []ReleaseItem) ([]any, er
 		if err := checkWord("order id", items[i].OrderID); err != nil {
 			return nil, fmt.Errorf("item %d: %w", i, err)
 		}
-		args = append(args, &items[i].UserID, &items[i].OrderID)
+		withdrawn := 0
+		if items[i].Withdrawn {
+			withdrawn = 1
+		}
+		args = append(args, &items[i].UserID, &items[i].OrderID, withdrawn)
 	}
 	return args, nil
 }

@@ -1,5 +1,6 @@
--- release: gives the stock and the buyers' slots of ended orders (expired, cancelled, rejected) back to a sale, and
--- hands the units that are free then over to buyers who wait (handover.lua). With no orders it does the latter only.
+-- release: gives the stock and the buyers' slots of ended orders (expired, cancelled, rejected, returned) back to a sale,
+-- and hands the units that are free then over to buyers who wait (handover.lua). With no orders it does the latter only.
+-- Of a returned order whose units are withdrawn only the slot goes back.
 --
 -- Why atomic: the slot is what proves that an order still has its units. Freeing it and giving the units back are one
 -- change, so that an order released twice, or after its buyer ordered anew, gives nothing back the second time. And no
@@ -22,11 +23,12 @@
 -- then for each order, 0 to 1000 of them:
 -- ARGV[+1] user      the buyer's id
 -- ARGV[+2] order_id  the order that ended
+-- ARGV[+3] withdrawn  1: its units do not go back into stock; 0: they do
 --
 -- Returns three arrays, or one code for all. The first has a code for each order; the second the ids of the orders that
 -- were made for buyers who waited, at most 100: if there are so many, call again; the third the users who were taken
 -- off the waitlist because their entry or slot can't be right.
---   released    the slot named this order: it is free now, and the order's units are back in stock
+--   released    the slot named this order: it is free now, and the order's units are back in stock, or withdrawn
 --   not-held    the slot is empty or names another order; nothing changed
 --   not-loaded  (alone, for all) Redis does not have the sale; nothing changed
 --   untrusted   (alone, for all) the state of this server process is not verified; nothing changed
@@ -38,11 +40,11 @@
 local sale, buyers, trusted, orders, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local ended = KEYS[7]
 local sale_id, max_events = ARGV[1], tonumber(ARGV[2])
-local first, width = 3, 2
+local first, width = 3, 3
 local most_kept = 8
 
 if not max_events or max_events < 1 or #ARGV < first - 1 or (#ARGV - first + 1) % width ~= 0 then
-  return redis.error_reply('BADCALL release: a sale, max_events of at least 1, and 2 arguments for each order')
+  return redis.error_reply('BADCALL release: a sale, max_events of at least 1, and 3 arguments for each order')
 end
 
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
@@ -84,7 +86,10 @@ end
 local reply, freed, free = {}, {}, {} -- free: users freed by this very batch
 local keep = {} -- of those with a key: user, slots, …
 for i, user in ipairs(users) do
-  local slot, order_id = slots[i], ARGV[first - 1 + i * width]
+  local slot, order_id, withdrawn = slots[i], ARGV[first - 2 + i * width], ARGV[first - 1 + i * width]
+  if withdrawn ~= '0' and withdrawn ~= '1' then
+    return redis.error_reply('BADCALL release: withdrawn is 0 or 1')
+  end
   reply[i] = 'not-held'
   if slot and not free[user] then
     local order, quantity, key = string.match(slot, '^(%S+) (%d+) %d+ %d+ %d+ (%S+) %S+$')
@@ -92,7 +97,9 @@ for i, user in ipairs(users) do
       return redis.error_reply('BADSLOT release: a buyer\'s slot does not have 7 fields')
     elseif order == order_id then
       reply[i], free[user], freed[#freed + 1] = 'released', true, user
-      stock = stock + quantity
+      if withdrawn == '0' then
+        stock = stock + quantity
+      end
       if key ~= '-' then
         keep[#keep + 1] = user
         keep[#keep + 1] = kept(slot, earlier[i])

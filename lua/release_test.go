@@ -46,6 +46,27 @@ func TestReleaseGivesBackOnce(t *testing.T) {
 	})
 }
 
+// A release of units that are withdrawn frees the slot, once, and leaves the stock as it is.
+func TestReleaseWithdraws(t *testing.T) {
+	f := newFixture(t)
+	sale := f.load(f.openSale(5))
+	big := request(1, "ann")
+	big.Quantity = 3
+	f.mustAdmit(big, request(2, "bob"))
+	before := f.state()
+	withdrawn := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1), Withdrawn: true}
+	same(t, "released", f.mustRelease(withdrawn), []bool{true})
+	want := before
+	sale.Stock = 1
+	want.Sale, want.Buyers = saleHash(sale, 2, 1), map[string]string{"bob": before.Buyers["bob"]}
+	same(t, "state after", f.state(), want)
+	f.unchanged("the second run", func() { same(t, "released", f.mustRelease(withdrawn), []bool{false}) })
+	again := request(3, "ann")
+	again.Quantity = 2
+	same(t, "admit", codes(f.mustAdmit(again)), []lua.AdmitCode{lua.AdmitSoldOut}) // one unit is left
+	same(t, "admit", codes(f.mustAdmit(request(4, "ann"))), []lua.AdmitCode{lua.AdmitAccepted})
+}
+
 // A late second release of a buyer's first order must not free the slot of the second one.
 func TestReleaseLeavesTheBuyersNextOrder(t *testing.T) {
 	f := newFixture(t)
@@ -143,10 +164,15 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 			{saleID, 0},
 			{saleID, "x"},
 			{saleID, 9, "ann"},
-			{saleID, 9, "ann", orderID(1), "bob"},
+			{saleID, 9, "ann", orderID(1)},
+			{saleID, 9, "ann", orderID(1), 0, "bob"},
 		} {
 			f.badCall("release.lua", []string{f.saleKeys.Sale, f.saleKeys.Buyers, "c", "d", "e", "f"}, args...)
 		}
+		keys := []string{
+			f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Trusted, f.saleKeys.Orders, f.saleKeys.Waitlist, f.saleKeys.Waiting,
+		}
+		f.badCall("release.lua", keys, saleID, 9, "ann", orderID(1), "yes")
 		good := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}
 		for _, items := range [][]lua.ReleaseItem{
 			nil, make([]lua.ReleaseItem, lua.MaxReleaseBatch+1), {good, {UserID: "ann"}}, {good, {OrderID: orderID(1)}},

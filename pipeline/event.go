@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// EventVersion is the schema version that admit.lua writes and DecodeEvent reads.
-const EventVersion = 1
+// eventVersion is the schema version that admit.lua writes and DecodeEvent reads.
+const eventVersion = 1
 
 // maxSequence is the highest accept of a sale on a partition that is believed: at 100,000 accepts a second it takes
 // four months. One that is forged moves the watermark no further than that, and the script, which counts to 2^53, goes
@@ -47,8 +47,8 @@ type Accept struct {
 // not written by admit.lua and can never be persisted.
 func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, error) {
 	d := decoder{fields: fields}
-	if v := d.integer("v", 1, 1<<31); d.err == nil && v != EventVersion {
-		return Event{}, fmt.Errorf("field v: schema version %d is not known, this build reads %d", v, EventVersion)
+	if v := d.integer("v", 1, 1<<31); d.err == nil && v != eventVersion {
+		return Event{}, fmt.Errorf("field v: schema version %d is not known, this build reads %d", v, eventVersion)
 	}
 	e := Event{
 		Partition:   p,
@@ -85,7 +85,7 @@ func DecodeEvent(p Partition, entryID string, fields map[string]any) (Event, err
 // Fields are the stream's fields of an event, as admit.lua writes them.
 func (e *Event) Fields() map[string]any {
 	fields := map[string]any{
-		"v": strconv.Itoa(EventVersion), "s": e.SaleID, "k": strconv.FormatInt(e.Sequence, 10), "o": e.OrderID,
+		"v": strconv.Itoa(eventVersion), "s": e.SaleID, "k": strconv.FormatInt(e.Sequence, 10), "o": e.OrderID,
 		"n": strconv.FormatInt(e.Number, 10), "u": e.UserID, "q": strconv.Itoa(e.Quantity),
 		"t": strconv.FormatInt(e.AcceptedAt.UnixMilli(), 10),
 	}

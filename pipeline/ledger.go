@@ -7,6 +7,7 @@ import (
 // Balance is what Postgres counts of a sale without reading its orders, all of it at one instant.
 type Balance struct {
 	Total, Sold, Version int64
+	Withdrawn            int64               // units of returned orders that do not go on sale again
 	Watermarks           map[Partition]int64 // highest accept persisted
 	Unapplied            []LedgerOrder       // releases that are not marked as applied: order, buyer, units, partition
 	Known                map[string]bool     // which of the given orders have a row
@@ -16,7 +17,7 @@ type Balance struct {
 type LedgerOrder struct {
 	OrderID   string
 	UserID    string
-	Quantity  int
+	Quantity  int // in a release: the units that go back into stock, 0 where they are withdrawn
 	Partition Partition
 	Sequence  int64       // of the accept that took the units
 	Status    OrderStatus // of the order; empty in a release
@@ -32,6 +33,7 @@ type Ledger struct {
 	Sold        int64                 // the sale's counter of units in live orders
 	Version     int64                 // of the sale's definition
 	LiveUnits   int64                 // the same units, summed over the live orders themselves
+	Withdrawn   map[Partition]int64   // units of returned orders that do not go on sale again
 	Orders      int64                 // rows in any status
 	ByStatus    map[OrderStatus]int64 // rows per status; a status without rows is absent
 	ByPartition map[Partition]int64   // rows per partition, in any status

@@ -6,14 +6,14 @@ import (
 
 // Bounds of what an operator writes about a change.
 const (
-	MaxActorBytes = 128  // fits a name, an address, a subject of OIDC
+	maxActorBytes = 128  // fits a name, an address, a subject of OIDC
 	MaxNoteBytes  = 1000 // some sentences
 )
 
 // ValidateActor returns a KindInvalid error for a name that the audit log can't store.
 func ValidateActor(actor string) error {
-	if actor == "" || len(actor) > MaxActorBytes || !utf8.ValidString(actor) || hasControl(actor) {
-		return Errorf(KindInvalid, "actor: use 1 to %d bytes of UTF-8 without control characters", MaxActorBytes)
+	if actor == "" || len(actor) > maxActorBytes || !utf8.ValidString(actor) || hasControl(actor) {
+		return Errorf(KindInvalid, "actor: use 1 to %d bytes of UTF-8 without control characters", maxActorBytes)
 	}
 	return nil
 }

@@ -14,7 +14,9 @@ const (
 	StatusCancelled       OrderStatus = "cancelled"
 	StatusExpired         OrderStatus = "expired"
 	StatusRejected        OrderStatus = "rejected"
-	StatusRefundDue       OrderStatus = "refund_due"
+	StatusRefundDue       OrderStatus = "refund_due" // it ended unpaid, and money came late
+	StatusReturned        OrderStatus = "returned"   // it was paid; its money is to be paid back
+	StatusRefunded        OrderStatus = "refunded"   // all the money that came for it was paid back
 )
 
 // Live reports whether an order with this status occupies stock and its buyer's slot.

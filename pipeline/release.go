@@ -9,6 +9,7 @@ type Release struct {
 	Sequence  int64
 	UserID    string
 	Partition Partition
+	Withdrawn bool // only the slot goes back, the units do not go on sale again
 	GivenBack bool // known once it is applied: true if Redis gave something back, false if the slot named another order
 }
 

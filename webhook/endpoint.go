@@ -27,7 +27,10 @@ const (
 	TypeOrderCancelled       = "order.cancelled"
 	TypeOrderRejected        = "order.rejected"
 	TypeOrderRefundDue       = "order.refund_due" // money arrived for an order that had ended
-	TypeWaitlistTurn         = "waitlist.turn"    // the order of a buyer who waited is stored
+	TypeOrderReturned        = "order.returned"
+	TypeOrderRefunded        = "order.refunded" // all money that came for it was paid back
+	TypeOrderExtended        = "order.extended" // it has more time to pay
+	TypeWaitlistTurn         = "waitlist.turn"  // the order of a buyer who waited is stored
 	TypeSaleCreated          = "sale.created"
 	TypeSaleOpened           = "sale.opened" // by time
 	TypeSalePaused           = "sale.paused"
@@ -37,13 +40,20 @@ const (
 	TypeSaleSoldOut          = "sale.sold_out"
 	TypeSaleClosed           = "sale.closed" // by time, or by an operator
 	TypeTest                 = "sluice.test"
+
+	TypePaymentReceived          = "payment.received"           // its order is paid by it
+	TypePaymentRefundDue         = "payment.refund_due"         // it must be paid back
+	TypePaymentPartiallyRefunded = "payment.partially_refunded" // some of it was; the rest remains due
+	TypePaymentRefunded          = "payment.refunded"           // all of it was
 )
 
 // Types are those that an endpoint can choose from.
 var Types = []string{
 	TypeOrderAwaitingPayment, TypeOrderConfirmed, TypeOrderPaid, TypeOrderExpired, TypeOrderCancelled, TypeOrderRejected,
-	TypeOrderRefundDue, TypeWaitlistTurn, TypeSaleCreated, TypeSaleOpened, TypeSalePaused, TypeSaleResumed,
-	TypeSaleRestocked, TypeSaleRescheduled, TypeSaleSoldOut, TypeSaleClosed,
+	TypeOrderRefundDue, TypeOrderReturned, TypeOrderRefunded, TypeOrderExtended, TypePaymentReceived,
+	TypePaymentRefundDue, TypePaymentPartiallyRefunded, TypePaymentRefunded, TypeWaitlistTurn, TypeSaleCreated,
+	TypeSaleOpened, TypeSalePaused, TypeSaleResumed, TypeSaleRestocked, TypeSaleRescheduled, TypeSaleSoldOut,
+	TypeSaleClosed,
 }
 
 // Endpoint is a receiver of events and the state of its deliveries. Times that have not come are zero.

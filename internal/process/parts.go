@@ -79,6 +79,16 @@ func (p *Parts) Canceller() *lifecycle.Canceller {
 	return lifecycle.NewCanceller(p.Lookup(), p.Postgres, p.Notifier(), p.Metrics.Lifecycle)
 }
 
+// Returner takes paid orders back.
+func (p *Parts) Returner() *lifecycle.Returner {
+	return lifecycle.NewReturner(p.Postgres, p.Notifier(), p.Metrics.Lifecycle)
+}
+
+// Extender gives orders more time to pay.
+func (p *Parts) Extender() *lifecycle.Extender {
+	return lifecycle.NewExtender(p.Postgres, p.Notifier(), p.Metrics.Lifecycle)
+}
+
 // Payments takes payments.
 func (p *Parts) Payments() *payments.Service {
 	return payments.NewService(payments.Config{

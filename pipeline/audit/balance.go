@@ -129,7 +129,7 @@ func (b *Balancer) Check(
 			inFlight += int64(e.Quantity)
 		}
 	}
-	found.Units = books.Total - redis.Stock - books.Sold - inFlight - releasing
+	found.Units = books.Total - redis.Stock - books.Sold - inFlight - releasing - books.Withdrawn
 	found.Exact = before.onlyAccepts(after)
 	return found, nil
 }

@@ -104,9 +104,13 @@ func (b *books) close(saleID string, after PartitionCounters, ledger pipeline.Le
 		}
 	}
 	redis := b.before.sum()
+	var withdrawn int64
+	for _, units := range ledger.Withdrawn {
+		withdrawn += units
+	}
 	r := &Report{
 		SaleID: saleID, Total: ledger.Total, Stock: redis.Stock, Live: b.units, InFlight: inFlight, Unapplied: b.releasing,
-		Drift:  ledger.Total - redis.Stock - b.units - inFlight - b.releasing,
+		Withdrawn: withdrawn, Drift: ledger.Total - redis.Stock - b.units - inFlight - b.releasing - withdrawn,
 		Orders: ledger.Orders, Accepted: redis.Accepted, Buyers: buyers,
 		StrayBuyers: int64(len(strays)), LostBuyers: b.lost, Exact: b.before.onlyAccepts(after),
 		Rejected: ledger.ByStatus[pipeline.StatusRejected], Letters: ledger.Letters,

@@ -13,7 +13,8 @@ type Report struct {
 	Live        int64 // in live orders in Postgres
 	InFlight    int64 // accepted, in the stream, without a row yet
 	Unapplied   int64 // released in Postgres, not yet given back in Redis
-	Drift       int64 // Total − (Stock + Live + InFlight + Unapplied): more than 0 is lost stock, less is sold twice
+	Withdrawn   int64 // of returned orders, and not put on sale again
+	Drift       int64 // Total − (Stock + Live + InFlight + Unapplied + Withdrawn): more than 0 is lost stock, less is sold twice
 	Orders      int64 // rows in Postgres, in any status
 	Accepted    int64 // accepts counted by Redis
 	Buyers      int64 // slots in Redis
@@ -39,7 +40,7 @@ type Report struct {
 // Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.
 func (r *Report) Clean() bool { return len(r.Findings) == 0 }
 
-// Notes say what was repaired or rejected during the sale. None of it is wrong now, but no repair may be silent.
+// Notes say what was withdrawn, repaired or rejected during the sale. None of it is wrong now, but no repair may be silent.
 func (r *Report) Notes() []string {
 	var notes []string
 	note := func(n int64, format string) {
@@ -47,6 +48,7 @@ func (r *Report) Notes() []string {
 			notes = append(notes, fmt.Sprintf(format, n))
 		}
 	}
+	note(r.Withdrawn, "%d units of returned orders did not go on sale again")
 	note(r.Rejected, "%d accepted orders were rejected, each with a dead letter")
 	note(r.Letters, "%d dead letters wait for an operator")
 	note(r.AcceptsLost, "%d accepts were found nowhere by a rebuild, when Redis had lost something")

@@ -6,7 +6,7 @@ import (
 )
 
 // Metrics count how orders end, and what is given back for them.
-type Metrics struct{ released, expired, cancelled prometheus.Counter }
+type Metrics struct{ released, expired, cancelled, returned, extended prometheus.Counter }
 
 // NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
@@ -20,6 +20,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		cancelled: factory.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_orders_cancelled_total", Help: "Orders that their buyers cancelled.",
+		}),
+		returned: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_orders_returned_total", Help: "Paid orders that were returned.",
+		}),
+		extended: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_orders_extended_total", Help: "Orders that were given more time to pay.",
 		}),
 	}
 }

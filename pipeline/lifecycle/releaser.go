@@ -106,7 +106,7 @@ func (r *Releaser) applyGroup(ctx context.Context, g pipeline.SalePartition, rel
 	defer cancel()
 	items := make([]lua.ReleaseItem, len(releases))
 	for i, one := range releases {
-		items[i] = lua.ReleaseItem{UserID: one.UserID, OrderID: one.OrderID}
+		items[i] = lua.ReleaseItem{UserID: one.UserID, OrderID: one.OrderID, Withdrawn: one.Withdrawn}
 	}
 	given, handed, err := lua.Release(
 		ctx, r.rdb, r.keys.ForSale(g.Partition, g.SaleID), g.SaleID, pipeline.HandOverMaxLag, items,

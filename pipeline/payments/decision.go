@@ -36,8 +36,12 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 	}
 	if due := sale.PriceOf(order.Quantity); due > 0 && p.Amount > 0 && (p.Amount != due || p.Currency != sale.Currency) {
 		return Refusal(
-			ReasonAmountMismatch, "the order costs %d %s, and %d %s were paid", due, sale.Currency, p.Amount, p.Currency,
+			ReasonAmountMismatch, "the order costs %s, and %s were paid", MoneyText(due, sale.Currency),
+			MoneyText(p.Amount, p.Currency),
 		)
+	}
+	if p.WebhookID == "" && !p.Second && hasPayment(order.Status) {
+		return Decision{Outcome: Unneeded, Detail: "the order is " + string(order.Status) + " by another payment"}
 	}
 	back := func(reason Reason, becomes pipeline.OrderStatus, detail string) Decision {
 		return Decision{Outcome: RefundDue, Reason: reason, Detail: detail, Becomes: becomes}
@@ -52,9 +56,19 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 		)
 	case pipeline.StatusPaid:
 		return back(ReasonAlreadyPaid, "", "the order is paid by another payment; this one is to be paid back")
-	case pipeline.StatusRefundDue:
+	case pipeline.StatusRefundDue, pipeline.StatusReturned, pipeline.StatusRefunded:
 		return back(ReasonNothingDue, "", "the order has ended, and another payment for it is to be paid back as well")
 	default: // confirmed; queued orders have no row
 		return back(ReasonNoPaymentDue, "", "the sale asks for no payment; it is to be paid back")
+	}
+}
+
+// hasPayment reports whether orders with this status have a payment.
+func hasPayment(status pipeline.OrderStatus) bool {
+	switch status {
+	case pipeline.StatusPaid, pipeline.StatusRefundDue, pipeline.StatusReturned, pipeline.StatusRefunded:
+		return true
+	default:
+		return false
 	}
 }

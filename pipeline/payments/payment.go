@@ -32,6 +32,13 @@ type Payment struct {
 	Actor       string               // who reported it
 	ReceivedAt  time.Time
 	DecidedAt   time.Time // zero while it waits
+
+	RefundedAmount int64     // what was paid back until now, in minor units of Currency
+	RefundedAt     time.Time // when all of it was; zero before
+
+	// Second says that this is money beside the payment that the order has. Of an operator it must be said: whoever
+	// notes once more that an order is paid means the same money. A provider names the money. It is not stored.
+	Second bool
 }
 
 // Validate returns a KindInvalid error that names the first field that breaks a rule.

@@ -23,6 +23,7 @@ const (
 
 // Store records payments, each once, together with what they do to their orders.
 type Store interface {
+	RefundStore
 	RecordPayment(ctx context.Context, payment Payment, sale *pipeline.Sale, absent Decision) (Record, error)
 	WaitingPayments(ctx context.Context, after int64, limit int) ([]WaitingPayment, error)
 	DecideWaitingPayment(ctx context.Context, id int64, sale *pipeline.Sale, absent Decision) (Record, error)
@@ -94,6 +95,9 @@ func (s *Service) Pay(ctx context.Context, p Payment) (Payment, error) {
 		if absent.Outcome == Waiting && time.Now().Before(until) {
 			absent = Decision{}
 		}
+		if absent.Outcome == Waiting && p.Second { // beside which payment, is not known before the order is
+			return p, pipeline.Errorf(pipeline.KindUnavailable, "the order is not stored yet; report a second payment of it later")
+		}
 		record, err := s.store.RecordPayment(ctx, p, sale, absent)
 		if err != nil {
 			return p, err
@@ -156,6 +160,9 @@ func (s *Service) report(ctx context.Context, given *Payment, record *Record) {
 		return
 	}
 	s.Count(p.Outcome)
+	if p.Outcome == Unneeded {
+		return
+	}
 	level := slog.LevelInfo
 	if p.Outcome == Refused || p.Outcome == RefundDue {
 		level = slog.LevelWarn // somebody's money is concerned

@@ -74,7 +74,7 @@ func (v *Verifier) collect(
 	c.slots = c.live + c.inFlight
 	c.accepted = max(c.accepted, ledger.Watermarks[p])
 	c.missing = max(0, c.accepted-ledger.ByPartition[p]-c.inFlight-l.watermark.Lost)
-	c.stock = sale.ShareOf(p, sale.Total) - units
+	c.stock = sale.ShareOf(p, sale.Total) - units - ledger.Withdrawn[p]
 	err = v.collectWaitlist(ctx, l, events, buyers, &c, waitlist)
 	return sale, c, err
 }
