@@ -164,9 +164,19 @@ var defects = []defect{
 	}}, caughtBy: &test{"./pipeline/admission", "TestASoldOutSaleNeedsNoRedis"}},
 	{name: "rebuild-forgets-postgres", edits: []edit{{
 		"pipeline/recovery/collect.go",
-		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
+		"	c.stock = sale.ShareOf(p, sale.Total) - units - ledger.Withdrawn[p]\n",
 		"	c.stock = sale.ShareOf(p, sale.Total)\n",
 	}}},
+	{name: "rebuild-sells-what-was-withdrawn", edits: []edit{{
+		"pipeline/recovery/collect.go",
+		"	c.stock = sale.ShareOf(p, sale.Total) - units - ledger.Withdrawn[p]\n",
+		"	c.stock = sale.ShareOf(p, sale.Total) - units\n",
+	}}, caughtBy: &test{"./pipeline/lifecycle", "TestReturnedUnits"}},
+	{name: "part-of-a-refund-is-all", edits: []edit{{
+		"pipeline/payments/refund.go",
+		"	case r.Amount < left && r.Currency == p.Currency && r.Partial:\n",
+		"	case r.Amount < left && r.Currency == p.Currency:\n",
+	}}, caughtBy: &test{"./db", "TestAPartialRefundIsNeverSilent"}},
 	{name: "rebuild-forgets-the-stream", edits: []edit{{
 		"pipeline/recovery/collect.go",
 		"	for _, e := range events {\n		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {\n",
