@@ -14,6 +14,7 @@ import (
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/sales"
@@ -32,6 +33,9 @@ type operatorStore interface {
 type AdminDeps struct {
 	Store     operatorStore // *db.Store; an interface because handlers know nothing of package db
 	Replayer  *deadletter.Replayer
+	Payments  *payments.Service // refunds
+	Returner  *lifecycle.Returner
+	Extender  *lifecycle.Extender
 	Publisher *sales.Publisher
 	Stock     *sales.StockReader
 	Auditor   *audit.Auditor
@@ -61,9 +65,10 @@ type admin struct{ AdminDeps }
 // explanations of its problems, /problems/…, to all. It panics when a required dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
-		d.Repairer == nil ||
-		d.Endpoints == nil || d.Log == nil {
-		panic("httpapi: Store, Replayer, Publisher, Stock, Auditor, Repairer, Endpoints and Log are required")
+		d.Repairer == nil || d.Endpoints == nil || d.Log == nil ||
+		d.Payments == nil || d.Returner == nil || d.Extender == nil {
+		panic("httpapi: Store, Replayer, Payments, Returner, Extender, Publisher, Stock, Auditor, Repairer, Endpoints and " +
+			"Log are required")
 	}
 	if d.Now == nil {
 		d.Now = time.Now
@@ -94,6 +99,8 @@ func (a *admin) route(e *echo.Echo) {
 		"dead-letters/:id/replay":  a.replay,
 		"dead-letters/:id/discard": a.discard,
 		"sales":                    a.createSale,
+		"payments/:id/refunded":    a.refunded,
+		"sales/:sale/extend":       a.extendSale,
 		"sales/:sale/restock":      a.restock,
 		"sales/:sale/reschedule":   a.reschedule,
 		"sales/:sale/pause":        a.setState(pipeline.SalePaused),
@@ -101,6 +108,9 @@ func (a *admin) route(e *echo.Echo) {
 		"sales/:sale/close":        a.setState(pipeline.SaleClosed),
 	} {
 		e.POST(adminRoot+path, brief(handler))
+	}
+	for verb, handler := range map[string]echo.HandlerFunc{"return": a.returnOrder, "extend": a.extendOrder} {
+		e.POST(adminRoot+"sales/:sale/orders/:order/"+verb, brief(handler))
 	}
 	e.POST(adminRoot+"sales/:sale/repair", a.repair)
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/problems/:code", explainProblem)

@@ -40,6 +40,7 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 	parts.Partitions, parts.Log = 1, log
 	r.serve(httpapi.NewAdmin(httpapi.AdminDeps{
 		Store: r.store, Replayer: parts.Replayer(),
+		Payments: parts.Payments(), Returner: parts.Returner(), Extender: parts.Extender(),
 		Publisher: r.publisher, Stock: parts.Stock(), Auditor: parts.Auditor(),
 		Repairer: parts.Repairer(),
 		Endpoints: webhook.NewEndpointService(r.store,

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -33,6 +34,7 @@ func TestEveryListedAdminAnswerIsGiven(t *testing.T) {
 	giveLetters(r)
 	giveRecords(r)
 	giveSales(r)
+	giveMoney(r)
 	giveEndpoints(r)
 	giveNobody(r)
 	giveAway(r)
@@ -47,7 +49,8 @@ func TestEveryListedAdminAnswerIsGiven(t *testing.T) {
 func (r *adminRig) each(send func(call)) {
 	for path, item := range r.contract.doc.Paths.Map() {
 		for method := range item.Operations() {
-			path := strings.NewReplacer("{id}", "1", "{sale}", "drop-1", "/admin/v1/", "").Replace(path)
+			path := strings.NewReplacer("{id}", "1", "{sale}", "drop-1", "/admin/v1/", "",
+				"{order}", "01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f").Replace(path)
 			body := ""
 			switch {
 			case path == "sales" && method == http.MethodPost:
@@ -57,7 +60,8 @@ func (r *adminRig) each(send func(call)) {
 			case path == "endpoints" && method == http.MethodPost:
 				body = `{"url":"https://example.com/x"}`
 			case method == http.MethodPost:
-				body = saleChanges[path[strings.LastIndexByte(path, '/')+1:]]
+				last := path[strings.LastIndexByte(path, '/')+1:]
+				body = cmp.Or(saleChanges[last], moneyChanges[last])
 			}
 			send(ask(method, path, body))
 		}

@@ -47,6 +47,7 @@ func (s *Streams) Wait() { s.running.Wait() }
 type stream struct {
 	conn      net.Conn
 	watch     *notification.Watch
+	sale      *pipeline.Sale
 	order     waitlist.Order // as it was last sent
 	heartbeat time.Duration
 
@@ -156,7 +157,7 @@ var heartbeat = []byte(":\n\n")
 // event is the order's status as an event. JSON has no line breaks, so it fits one data line. While the buyer waits it
 // has no id: a client that comes back gets the place as it is then.
 func (s *stream) event() []byte {
-	body, err := json.Marshal(viewTracked(&s.order))
+	body, err := json.Marshal(viewTracked(s.sale, &s.order))
 	if err != nil {
 		return nil // strings and a number are always JSON
 	}

@@ -21,7 +21,7 @@ func (a *api) cancelOrder(c echo.Context) error {
 	if err != nil {
 		return notCancelled(&order, err)
 	}
-	return sendOrder(c, viewOrder(&order))
+	return sendOrder(c, viewOrder(sale, &order))
 }
 
 // notMade answers about an order that did not exist a moment ago: the buyer may wait for it.

@@ -48,7 +48,7 @@ func (a *api) streamOrder(c echo.Context) error {
 		return a.order(c.Request().Context(), sale, userID, orderID)
 	})
 	if err == nil && !(order.Final() && order.Version == seen) && c.Request().Method != http.MethodHead {
-		one := &stream{watch: watch, order: order, heartbeat: a.Heartbeat}
+		one := &stream{watch: watch, sale: sale, order: order, heartbeat: a.Heartbeat}
 		if sale.Waitlist > 0 {
 			one.look = func(ctx context.Context) (waitlist.Order, error) { return a.order(ctx, sale, userID, orderID) }
 		}

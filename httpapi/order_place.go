@@ -12,31 +12,31 @@ func (a *api) placeOrder(c echo.Context) error {
 	if wait := waitPreference(c.Request().Header); wait > 0 {
 		return a.placeAndWait(c, wait)
 	}
-	receipt, err := a.admit(c)
+	accepted, err := a.admit(c)
 	if err != nil {
 		return err
 	}
-	return sendReceipt(c, &receipt)
+	return sendReceipt(c, &accepted)
 }
 
 // admit reads the order and has it decided. An invalid request is refused before any store is asked.
-func (a *api) admit(c echo.Context) (admission.Receipt, error) {
+func (a *api) admit(c echo.Context) (receipt, error) {
 	request, err := a.readOrder(c)
 	if err != nil {
-		return admission.Receipt{}, err
+		return receipt{}, err
 	}
 	sale, err := a.sale(c)
 	if err != nil {
-		return admission.Receipt{}, err
+		return receipt{}, err
 	}
 	decision, err := a.Admission.Admit(c.Request().Context(), sale, request)
 	if err != nil {
-		return admission.Receipt{}, err
+		return receipt{}, err
 	}
 	if decision.Result == admission.Accepted || decision.Result == admission.Replayed {
-		return decision.Receipt, nil
+		return receipt{decision.Receipt, sale}, nil
 	}
-	return admission.Receipt{}, rejection(sale, &decision)
+	return receipt{}, rejection(sale, &decision)
 }
 
 // readOrder reads what the buyer asks for: one unit, where there is no body. Errors: *problem, with every field that is

@@ -11,8 +11,14 @@ import (
 	"sluice/pipeline/admission"
 )
 
+// receipt is an accept with its sale, whose price is given once.
+type receipt struct {
+	admission.Receipt
+	sale *pipeline.Sale
+}
+
 // sendReceipt answers 202. It depends on the receipt alone, so that a repeated request gets the same bytes.
-func sendReceipt(c echo.Context, r *admission.Receipt) error {
+func sendReceipt(c echo.Context, r *receipt) error {
 	h := c.Response().Header()
 	h[headerLocation] = []string{orderPath(r.SaleID, r.OrderID)}
 	h[headerRetryAfter] = oneSecond
@@ -26,10 +32,10 @@ var oneSecond = []string{"1"}
 func orderPath(saleID, orderID string) string { return "/v1/sales/" + saleID + "/orders/" + orderID }
 
 // viewReceipt views an order that was accepted a moment ago.
-func viewReceipt(r *admission.Receipt) orderView {
+func viewReceipt(r *receipt) orderView {
 	return orderView{
 		OrderID: r.OrderID, OrderNumber: strconv.FormatInt(r.Number, 10), SaleID: r.SaleID, Quantity: r.Quantity,
 		Status: string(pipeline.StatusQueued), Durability: string(r.Durability), Journaled: &r.Journaled,
-		AcceptedAt: view.Time(r.AcceptedAt),
+		AcceptedAt: view.Time(r.AcceptedAt), Amount: r.sale.PriceOf(r.Quantity), Currency: r.sale.Currency,
 	}
 }

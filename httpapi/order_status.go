@@ -22,6 +22,8 @@ type orderView struct {
 	OrderNumber string  `json:"order_number"` // a string: it has more digits than a JavaScript number
 	SaleID      string  `json:"sale_id"`
 	Quantity    int     `json:"quantity"`
+	Amount      int64   `json:"amount,omitempty"` // what it costs, in minor units of currency
+	Currency    string  `json:"currency,omitempty"`
 	Status      string  `json:"status"`
 	Durability  string  `json:"durability,omitempty"` // of the accept; in receipts only
 	Reason      string  `json:"reason,omitempty"`
@@ -38,8 +40,10 @@ type orderView struct {
 	PositionExact *bool   `json:"position_exact,omitempty"`
 }
 
-func viewOrder(o *pipeline.Order) orderView {
+// viewOrder views an order of a sale, whose price is given once: what an order costs never changes.
+func viewOrder(sale *pipeline.Sale, o *pipeline.Order) orderView {
 	return orderView{
+		Amount: sale.PriceOf(o.Quantity), Currency: sale.Currency,
 		OrderID: o.ID, OrderNumber: strconv.FormatInt(o.Number, 10), SaleID: o.SaleID, Quantity: o.Quantity,
 		Status: string(o.Status), Reason: o.Reason, AcceptedAt: view.Time(o.AcceptedAt),
 		PersistedAt: view.TimeOrNil(o.PersistedAt), PayBy: view.TimeOrNil(o.PayBy),
@@ -47,9 +51,9 @@ func viewOrder(o *pipeline.Order) orderView {
 	}
 }
 
-// viewTracked views an order, or what will become one.
-func viewTracked(o *waitlist.Order) orderView {
-	v := viewOrder(&o.Order)
+// viewTracked views an order of a sale, or what will become one.
+func viewTracked(sale *pipeline.Sale, o *waitlist.Order) orderView {
+	v := viewOrder(sale, &o.Order)
 	v.JoinedAt = view.TimeOrNil(o.JoinedAt)
 	if !o.JoinedAt.IsZero() {
 		v.AcceptedAt = ""
@@ -79,7 +83,7 @@ func (a *api) showOrder(c echo.Context) error {
 	if err != nil {
 		return notFound(err, codeUnknownOrder)
 	}
-	return sendOrder(c, viewTracked(&order))
+	return sendOrder(c, viewTracked(sale, &order))
 }
 
 func (a *api) showMine(c echo.Context) error {
@@ -96,7 +100,7 @@ func (a *api) showMine(c echo.Context) error {
 	if err != nil {
 		return notFound(err, codeUnknownOrder)
 	}
-	return sendOrder(c, viewTracked(&order))
+	return sendOrder(c, viewTracked(sale, &order))
 }
 
 // buyerAndOrder returns the buyer, and the order that the path names. Neither needs a store.

@@ -9,7 +9,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sluice/pipeline"
-	"sluice/pipeline/admission"
 )
 
 // answerMargin is what an answer has to get to its client once the waiting is over.
@@ -26,13 +25,13 @@ func waits(c echo.Context) bool {
 // to the end, the server stops, or too many wait already.
 func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	began := time.Now()
-	receipt, err := bounded(c, func() (admission.Receipt, error) { return a.admit(c) })
+	accepted, err := bounded(c, func() (receipt, error) { return a.admit(c) })
 	if err != nil {
 		return err
 	}
-	watch, err := a.Push.Watch(receipt.SaleID, receipt.OrderID, 0)
+	watch, err := a.Push.Watch(accepted.SaleID, accepted.OrderID, 0)
 	if err != nil {
-		return sendReceipt(c, &receipt) // the preference is not applied, and the answer does not claim so
+		return sendReceipt(c, &accepted) // the preference is not applied, and the answer does not claim so
 	}
 	defer watch.Close()
 	until := began.Add(wait)
@@ -45,13 +44,13 @@ func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	case order, open := <-watch.Changes():
 		if open {
 			appliedWait(c.Response().Header(), wait)
-			return sendStored(c, &order)
+			return sendStored(c, accepted.sale, &order)
 		}
 	case <-timer.C:
 		appliedWait(c.Response().Header(), wait)
 	case <-c.Request().Context().Done():
 	}
-	return sendReceipt(c, &receipt)
+	return sendReceipt(c, &accepted)
 }
 
 // bounded runs the first part of a waiting request within the time that other requests have for all of their work.
@@ -76,14 +75,14 @@ func extendDeadlines(c echo.Context, until time.Time) error {
 
 // sendStored answers 201 with an order that was stored while its buyer waited. A rejected one is a problem: the
 // buyer has no order.
-func sendStored(c echo.Context, o *pipeline.Order) error {
+func sendStored(c echo.Context, sale *pipeline.Sale, o *pipeline.Order) error {
 	location := orderPath(o.SaleID, o.ID)
 	if o.Status == pipeline.StatusRejected {
 		p := newProblem(codeOrderRejected, "the order was accepted, but could not stand: "+o.Reason)
 		p.OrderID, p.OrderStatus, p.location = o.ID, string(o.Status), location
 		return p
 	}
-	body, err := json.Marshal(viewOrder(o))
+	body, err := json.Marshal(viewOrder(sale, o))
 	if err != nil {
 		return err
 	}

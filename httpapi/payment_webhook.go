@@ -13,8 +13,11 @@ import (
 	"sluice/pipeline/payments"
 )
 
-// paymentSucceeded is the one type of webhook that moves an order. All others are acknowledged and ignored.
-const paymentSucceeded = "payment.succeeded"
+// The types of webhooks that mean something here. All others are acknowledged and ignored.
+const (
+	paymentSucceeded = "payment.succeeded"
+	paymentRefunded  = "payment.refunded"
+)
 
 // paymentView answers a webhook that was recorded, or ignored.
 type paymentView struct {
@@ -45,16 +48,24 @@ func (a *api) takePayment(c echo.Context) error {
 		a.Payments.Count(counted)
 		return err
 	}
-	payment, wrong := readPayment(body)
+	kind, data, wrong := readEvent(body)
+	switch {
+	case wrong == nil && kind == paymentRefunded:
+		return a.takeRefund(c, data)
+	case wrong == nil && kind != paymentSucceeded:
+		a.Payments.Count(payments.Ignored)
+		return sendPayment(c, &payments.Payment{Outcome: payments.Ignored})
+	}
+	var payment payments.Payment
+	if wrong == nil {
+		payment, wrong = readPayment(data)
+	}
 	payment.WebhookID, payment.Actor = c.Request().Header.Get(standardwebhooks.HeaderWebhookID), payments.WebhookActor
-	if wrong == nil && !payments.ValidID(payment.WebhookID) {
-		wrong = fieldError{standardwebhooks.HeaderWebhookID, "use 1 to 255 printable ASCII characters without spaces"}
+	if wrong == nil {
+		wrong = checkWebhookID(payment.WebhookID)
 	}
 	ctx := c.Request().Context()
 	switch {
-	case errors.Is(wrong, errOtherEvent):
-		a.Payments.Count(payments.Ignored)
-		return sendPayment(c, &payments.Payment{Outcome: payments.Ignored})
 	case wrong != nil:
 		payment, err = a.Payments.Refuse(ctx, payment, payments.Refusal(payments.ReasonInvalid, "%s", wrong.Error()))
 	default:
@@ -66,23 +77,25 @@ func (a *api) takePayment(c echo.Context) error {
 	return sendPayment(c, &payment)
 }
 
-var errOtherEvent = errors.New("not about a payment")
+func checkWebhookID(id string) error {
+	if payments.ValidID(id) {
+		return nil
+	}
+	return fieldError{standardwebhooks.HeaderWebhookID, "use 1 to 255 printable ASCII characters without spaces"}
+}
 
-// readPayment reads {"type":"payment.succeeded","data":{…}}. Fields that are not known are ignored: providers add them.
-// It returns what could be read also beside an error, which is a fieldError or errOtherEvent.
-func readPayment(body []byte) (payments.Payment, error) {
+// readEvent reads {"type":…,"data":{…}}. Fields that are not known are ignored: providers add them.
+func readEvent(body []byte) (kind string, data json.RawMessage, err error) {
+	err = pick(fieldBody, body, map[string]any{"type": &kind, "data": &data}, "type")
+	if err == nil && data == nil && (kind == paymentSucceeded || kind == paymentRefunded) {
+		err = fieldError{"data", "it is missing"}
+	}
+	return kind, data, err
+}
+
+// readPayment reads the data of a payment. It returns what could be read also beside an error, which is a fieldError.
+func readPayment(data json.RawMessage) (payments.Payment, error) {
 	var p payments.Payment
-	var kind string
-	var data json.RawMessage
-	if err := pick(fieldBody, body, map[string]any{"type": &kind, "data": &data}, "type"); err != nil {
-		return p, err
-	}
-	if kind != paymentSucceeded {
-		return p, errOtherEvent
-	}
-	if data == nil {
-		return p, fieldError{"data", "it is missing"}
-	}
 	err := pick("data", data, map[string]any{
 		"payment_id": &p.PaymentID, "sale_id": &p.SaleID, "order_id": &p.OrderID, "user_id": &p.UserID,
 		"amount": &p.Amount, "currency": &p.Currency,
@@ -155,15 +168,20 @@ func sendPayment(c echo.Context, p *payments.Payment) error {
 
 func refusedPayment(p *payments.Payment) error {
 	if p.Reason == payments.ReasonInvalid {
-		field, detail, found := strings.Cut(p.Detail, ": ")
-		if !found {
-			field, detail = fieldBody, p.Detail
-		}
-		return invalid(fieldError{field, detail})
+		return invalidWebhook(p.Detail)
 	}
 	answer := newProblem(refusals[p.Reason], p.Detail)
 	if p.Reason == payments.ReasonAmountMismatch {
 		answer.OrderID, answer.OrderStatus = p.OrderID, string(p.OrderStatus)
 	}
 	return answer
+}
+
+// invalidWebhook makes the error of the field that a recorded detail begins with.
+func invalidWebhook(text string) error {
+	field, detail, found := strings.Cut(text, ": ")
+	if !found {
+		field, detail = fieldBody, text
+	}
+	return invalid(fieldError{field, detail})
 }

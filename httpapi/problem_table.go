@@ -27,6 +27,8 @@ const (
 	codeInvalidSignature     problemCode = "invalid-signature"
 	codeAmountMismatch       problemCode = "amount-mismatch"
 	codePaymentReused        problemCode = "payment-reused"
+	codeUnknownPayment       problemCode = "unknown-payment"
+	codeRefundRefused        problemCode = "refund-refused"
 	codeWebhooksOff          problemCode = "webhooks-not-configured"
 	codeNoWaitlist           problemCode = "no-waitlist"
 	codeWaitlistFull         problemCode = "waitlist-full"
@@ -139,13 +141,23 @@ var problems = []definition{
 	},
 	{
 		codeAmountMismatch, http.StatusUnprocessableEntity, 0, "Amount mismatch",
-		"The amount or its currency is not what the order costs. The payment was recorded as refused, and the order was not changed.",
-		"Pay the money back, or let an operator look at it: sluice payment ls --outcome refused.",
+		"The amount or its currency is not what the order costs or, of a refund, what is left of its payment. It was recorded as refused, and nothing was changed.",
+		"Pay the money back, or let an operator look at it: sluice payment ls --outcome refused. A refund of less must say that it is partial.",
 	},
 	{
 		codePaymentReused, http.StatusUnprocessableEntity, 0, "Payment reused",
 		"This payment_id was reported before, with another order or amount. It was recorded as refused, and nothing was changed.",
 		"Give each payment an id of its own, and repeat it only with the same content.",
+	},
+	{
+		codeUnknownPayment, http.StatusNotFound, 0, "Unknown payment",
+		"No payment that counts has this id. A refund of it was recorded as refused.",
+		"Take the id from sluice payment ls. A payment that was refused here has nothing to refund.",
+	},
+	{
+		codeRefundRefused, http.StatusUnprocessableEntity, 0, "Refund refused",
+		"The refund does not fit its payment; the detail says why. It was recorded as refused, and nothing was changed.",
+		"Let an operator look at the payment, and report the refund by hand: sluice payment refunded.",
 	},
 	{
 		codeWebhooksOff, http.StatusServiceUnavailable, time.Minute, "Webhooks not configured",

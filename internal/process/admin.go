@@ -15,6 +15,9 @@ func adminHandler(cfg config.Config, parts *Parts, reg *prometheus.Registry) htt
 	return httpapi.NewAdmin(httpapi.AdminDeps{
 		Store:     parts.Postgres,
 		Replayer:  parts.Replayer(),
+		Payments:  parts.Payments(),
+		Returner:  parts.Returner(),
+		Extender:  parts.Extender(),
 		Publisher: parts.Publisher(),
 		Stock:     parts.Stock(),
 		Auditor:   parts.Auditor(),

@@ -16,6 +16,7 @@ type Audit struct {
 	Live        int64  `json:"live"`
 	InFlight    int64  `json:"in_flight"`
 	Unapplied   int64  `json:"unapplied"`
+	Withdrawn   int64  `json:"withdrawn"` // of returned orders, and not put on sale again
 	Drift       int64  `json:"drift"`
 	Orders      int64  `json:"orders"`   // rows
 	Accepted    int64  `json:"accepted"` // accepts
@@ -38,7 +39,7 @@ type Audit struct {
 func NewAudit(r *audit.Report) Audit {
 	v := Audit{
 		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact, Total: r.Total, Stock: r.Stock, Live: r.Live,
-		InFlight: r.InFlight, Unapplied: r.Unapplied, Drift: r.Drift, Orders: r.Orders, Accepted: r.Accepted,
+		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Drift: r.Drift, Orders: r.Orders, Accepted: r.Accepted,
 		Buyers: r.Buyers, StrayBuyers: r.StrayBuyers, LostBuyers: r.LostBuyers, Waiting: r.Waiting,
 		LostReceipts: r.LostReceipts, UncheckedReceipts: r.UncheckedReceipts,
 		Rejected: r.Rejected, DeadLetters: r.Letters, AcceptsLost: r.AcceptsLost, Rebuilds: r.Rebuilds,

@@ -12,16 +12,18 @@ type Payment struct {
 	ReceivedAt  string  `json:"received_at"`
 	DecidedAt   *string `json:"decided_at"` // null while it waits for its order
 	Outcome     string  `json:"outcome"`
-	Reason      *string `json:"reason"`       // why it was refused, or is to be paid back
-	Detail      string  `json:"detail"`       // the reason in words
-	PaymentID   string  `json:"payment_id"`   // "" where it could not be read, as with the next two
-	SaleID      string  `json:"sale_id"`      //
-	OrderID     string  `json:"order_id"`     //
-	UserID      *string `json:"user_id"`      // who paid, where the provider says so
-	Amount      *int64  `json:"amount"`       // minor units of currency; null where unknown
-	Currency    *string `json:"currency"`     //
-	OrderStatus *string `json:"order_status"` // of the order, when this was decided
-	WebhookID   *string `json:"webhook_id"`   // null where an operator reported it
+	Reason      *string `json:"reason"`          // why it was refused, or is to be paid back
+	Detail      string  `json:"detail"`          // the reason in words
+	PaymentID   string  `json:"payment_id"`      // "" where it could not be read, as with the next two
+	SaleID      string  `json:"sale_id"`         //
+	OrderID     string  `json:"order_id"`        //
+	UserID      *string `json:"user_id"`         // who paid, where the provider says so
+	Amount      *int64  `json:"amount"`          // minor units of currency; null where unknown
+	Currency    *string `json:"currency"`        //
+	Refunded    int64   `json:"refunded_amount"` // what was paid back until now
+	RefundedAt  *string `json:"refunded_at"`     // when all of it was
+	OrderStatus *string `json:"order_status"`    // of the order, when this was decided
+	WebhookID   *string `json:"webhook_id"`      // null where an operator reported it
 	Actor       string  `json:"actor"`
 }
 
@@ -36,10 +38,31 @@ func NewPayment(p *payments.Payment) Payment {
 			10), ReceivedAt: Time(p.ReceivedAt), DecidedAt: TimeOrNil(p.DecidedAt), Outcome: string(p.Outcome),
 		Reason: textOrNil(string(p.Reason)), Detail: p.Detail, PaymentID: p.PaymentID, SaleID: p.SaleID, OrderID: p.OrderID,
 		UserID: textOrNil(p.UserID), Amount: amount, Currency: textOrNil(p.Currency),
-		OrderStatus: textOrNil(string(p.OrderStatus)),
-		WebhookID:   textOrNil(p.WebhookID), Actor: p.Actor,
+		OrderStatus: textOrNil(string(p.OrderStatus)), Refunded: p.RefundedAmount, RefundedAt: TimeOrNil(p.RefundedAt),
+		WebhookID: textOrNil(p.WebhookID), Actor: p.Actor,
 	}
 }
 
 // NewPayments views a list.
 func NewPayments(list []payments.Payment) []Payment { return views(list, NewPayment) }
+
+// Refund is a refund that was reported, and its payment as it is then.
+type Refund struct {
+	Outcome  string  `json:"outcome"` // refunded, partially_refunded, repeated
+	RefundID string  `json:"refund_id"`
+	Amount   *int64  `json:"amount"` // minor units of currency; null where nobody knows
+	Currency *string `json:"currency"`
+	Payment  Payment `json:"payment"`
+}
+
+// NewRefund views a refund.
+func NewRefund(r *payments.RefundRecord) Refund {
+	var amount *int64
+	if r.Refund.Amount != 0 {
+		amount = &r.Refund.Amount
+	}
+	return Refund{
+		Outcome: string(r.Refund.Outcome), RefundID: r.Refund.RefundID, Amount: amount,
+		Currency: textOrNil(r.Refund.Currency), Payment: NewPayment(&r.Payment),
+	}
+}
