@@ -17,8 +17,8 @@ type cli struct {
 	Migrate    migrateCmd    `cmd:"" help:"Bring the database to the schema of this build."`
 	Doctor     doctorCmd     `cmd:"" help:"Check servers and settings, and say what to do about what is wrong."`
 	Sale       saleCmd       `cmd:"" help:"Create, show and change sales."`
-	Order      orderCmd      `cmd:"" help:"Show where an order is, pay it or cancel it."`
-	Payment    paymentCmd    `cmd:"" help:"List payments, and what became of them."`
+	Order      orderCmd      `cmd:"" help:"Show where an order is, pay it, cancel it, return it or give it more time."`
+	Payment    paymentCmd    `cmd:"" help:"List payments, and note which were paid back."`
 	Stream     streamCmd     `cmd:"" help:"Show the order stream of each partition."`
 	Pending    pendingCmd    `cmd:"" help:"Show the orders that were delivered to workers and not acknowledged."`
 	DeadLetter deadLetterCmd `cmd:"" help:"List, show, replay and discard what could not become an order."`

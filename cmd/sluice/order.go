@@ -11,6 +11,8 @@ type orderCmd struct {
 	Show   orderShow   `cmd:"" help:"Show an order's slot, stream entry, lock, row and releases in one view."`
 	Pay    orderPay    `cmd:"" help:"Note that money came for an order, as the payment provider would."`
 	Cancel orderCancel `cmd:"" help:"Cancel an order that is not paid, and give its units back."`
+	Return orderReturn `cmd:"" help:"Take a paid order back: its payment is to be paid back."`
+	Extend orderExtend `cmd:"" help:"Give an order more time to pay."`
 }
 
 type orderShow struct {

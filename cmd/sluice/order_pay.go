@@ -17,30 +17,56 @@ type orderPay struct {
 	PaymentID string `name:"payment-id" placeholder:"ID" help:"The provider's id of the payment; default manual-ORDER. Repeating it changes nothing."`
 	Amount    int64  `placeholder:"MINOR" help:"What was paid, in minor units (cents, for instance); default: it is not compared."`
 	Currency  string `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --amount."`
+	Second    bool   `help:"The order has a payment, and this is other money that came for it as well: record it, to be paid back."`
 }
 
 // Run records the payment. Money that came too late for the order is recorded as well, and ends with exit code 1:
-// it must be paid back.
+// it must be paid back. An order that has a payment stays as it is: with a payment id of its own, or once the order has
+// ended, exit code 1 says so.
 func (c *orderPay) Run(a *app) error {
 	id, err := parseOrderID(c.Order)
 	if err != nil {
 		return err
 	}
+	if c.Second && c.PaymentID == "" {
+		return usagef("--second: say which money it is with --payment-id")
+	}
 	payment := payments.Payment{
 		PaymentID: cmp.Or(c.PaymentID, "manual-"+id.String()), SaleID: c.Sale, OrderID: id.String(), Amount: c.Amount,
-		Currency: c.Currency, Actor: actor(),
+		Currency: c.Currency, Actor: actor(), Second: c.Second,
 	}
 	if err := payment.Validate(); err != nil {
 		return err
 	}
 	return a.withStores(func(s *stores) error {
-		payments := s.parts(process.NewLogger(a.err, quietErrors(s.cfg))).Payments()
-		recorded, err := payments.Pay(a.ctx, payment)
-		if err != nil {
+		service := s.parts(process.NewLogger(a.err, quietErrors(s.cfg))).Payments()
+		recorded, err := service.Pay(a.ctx, payment)
+		switch {
+		case err != nil:
 			return err
+		case recorded.Outcome == payments.Unneeded:
+			return a.printUnneeded(&recorded, c.PaymentID != "")
 		}
 		return a.printPaid(&recorded)
 	})
+}
+
+// printUnneeded says that nothing was recorded, because the order has a payment. That is what was wanted where the order
+// is paid and no other money was named.
+func (a *app) printUnneeded(p *payments.Payment, named bool) error {
+	answer := struct {
+		Outcome     string `json:"outcome"`
+		Detail      string `json:"detail"`
+		SaleID      string `json:"sale_id"`
+		OrderID     string `json:"order_id"`
+		OrderStatus string `json:"order_status"`
+	}{string(p.Outcome), p.Detail, p.SaleID, p.OrderID, string(p.OrderStatus)}
+	if p.OrderStatus == pipeline.StatusPaid && !named {
+		return a.answer(answer, "Order %s: %s; nothing was changed.", p.OrderID, p.Detail)
+	}
+	err := a.answer(answer, "Order %s: %s; nothing was changed. If this is other money, which came as well, add --second "+
+		"with its --payment-id: it is to be paid back then.", p.OrderID, p.Detail)
+	return cmp.Or(err, errFound)
 }
 
 // printPaid prints the outcome of a payment.

@@ -49,6 +49,7 @@ func (s *orderSearch) view(ctx context.Context) (*orderView, error) {
 	if v.Row == nil && v.Entry == nil && v.Slot == nil {
 		return nil, pipeline.Errorf(pipeline.KindNotFound, "sale %s has no order %s", s.sale.ID, s.id)
 	}
+	v.price(s.sale)
 	return v, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // orderView is everything that is known of one order. A part that does not exist is null: an order that is persisted
@@ -17,6 +18,8 @@ type orderView struct {
 	OrderID  string     `json:"order_id"`
 	UserID   string     `json:"user_id"`
 	Status   string     `json:"status"`
+	Amount   *int64     `json:"amount"`   // what it costs, in minor units of currency; null where the sale has no price
+	Currency *string    `json:"currency"` // ISO 4217
 	Slot     *slotView  `json:"slot"`
 	Entry    *entryView `json:"entry"`
 	Lock     *lockView  `json:"lock"`
@@ -73,8 +76,27 @@ func viewRow(o *pipeline.Order) *rowView {
 	}
 }
 
+// price adds what the order costs, wherever it was found. A sale's price is given once.
+func (v *orderView) price(sale *pipeline.Sale) {
+	quantity := 0
+	switch {
+	case v.Row != nil:
+		quantity = v.Row.Quantity
+	case v.Slot != nil:
+		quantity = v.Slot.Quantity
+	}
+	if quantity > 0 && sale.UnitPrice > 0 {
+		amount := sale.PriceOf(quantity)
+		v.Amount, v.Currency = &amount, &sale.Currency
+	}
+}
+
 func (v *orderView) print(a *app) error {
-	sayf(a.out, "Order %s of buyer %s in sale %s: %s", v.OrderID, table.Clean(v.UserID), v.SaleID, v.Status)
+	price := ""
+	if v.Amount != nil {
+		price = ", " + payments.MoneyText(*v.Amount, *v.Currency)
+	}
+	sayf(a.out, "Order %s of buyer %s in sale %s: %s%s", v.OrderID, table.Clean(v.UserID), v.SaleID, v.Status, price)
 	t := table.New("", "")
 	t.Row("row", v.Row.text())
 	t.Row("slot", v.Slot.text())
@@ -105,6 +127,9 @@ func (r *rowView) text() string {
 
 func (r *release) text() string {
 	text := fmt.Sprintf("%d units, %s", r.Quantity, r.Reason)
+	if r.Withdrawn {
+		text += ", not put on sale again"
+	}
 	if r.AppliedAt == nil {
 		return text + ", not given back yet"
 	}

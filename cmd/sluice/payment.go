@@ -2,8 +2,6 @@ package main
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"sluice/internal/table"
 	"sluice/internal/view"
@@ -12,13 +10,14 @@ import (
 
 // paymentCmd groups what can be asked about payments.
 type paymentCmd struct {
-	Ls paymentList `cmd:"" help:"List payments, the newest last."`
+	Ls       paymentList     `cmd:"" help:"List payments, the newest last."`
+	Refunded paymentRefunded `cmd:"" help:"Note that a payment was paid back."`
 }
 
 type paymentList struct {
 	Sale    string `placeholder:"ID" help:"Only payments for this sale."`
 	Order   string `placeholder:"ID" help:"Only payments for this order."`
-	Outcome string `placeholder:"WORD" help:"Only payments with this outcome: waiting, paid, refund_due, refused or repeated."`
+	Outcome string `placeholder:"WORD" help:"Only payments with this outcome: waiting, paid, refund_due, refunded, refused or repeated."`
 	After   int64  `placeholder:"ID" help:"Only payments with a greater id: the last one of the page before."`
 	Limit   int    `default:"100" placeholder:"N" help:"Payments at most, 1 to 500; default 100."`
 }
@@ -30,21 +29,21 @@ func (c *paymentList) Run(a *app) error {
 	case c.Limit < 1 || c.Limit > payments.MaxPayments:
 		return usagef("--limit %d: use 1 to %d", c.Limit, payments.MaxPayments)
 	case c.Outcome != "" && !slices.Contains(payments.StoredOutcomes, outcome):
-		return usagef("--outcome %s: use waiting, paid, refund_due, refused or repeated", oneLine(c.Outcome))
+		return usagef("--outcome %s: use waiting, paid, refund_due, refunded, refused or repeated", oneLine(c.Outcome))
 	}
 	return a.withStores(func(s *stores) error {
-		payments, err := s.postgres.Payments(a.ctx, payments.Filter{
+		list, err := s.postgres.Payments(a.ctx, payments.Filter{
 			After: c.After, SaleID: c.Sale, OrderID: c.Order, Outcome: outcome, Limit: c.Limit,
 		})
 		if err != nil {
 			return err
 		}
-		views, last := view.NewPayments(payments), ""
-		t := table.New("ID", "SINCE", "OUTCOME", "REASON", ">AMOUNT", "PAYMENT", "SALE", "ORDER", "REPORTED BY")
+		views, last := view.NewPayments(list), ""
+		t := table.New("ID", "SINCE", "OUTCOME", "REASON", ">AMOUNT", ">REFUNDED", "PAYMENT", "SALE", "ORDER", "REPORTED BY")
 		for i, v := range views {
-			p := &payments[i]
+			p := &list[i]
 			last = v.ID
-			t.Row(v.ID, shortTime(p.ReceivedAt), v.Outcome, string(p.Reason), moneyText(p.Amount, p.Currency),
+			t.Row(v.ID, shortTime(p.ReceivedAt), v.Outcome, string(p.Reason), payments.MoneyText(p.Amount, p.Currency), refundedText(p),
 				v.PaymentID, v.SaleID, v.OrderID, v.Actor)
 		}
 		err = printList(a, views, t, "No payments.")
@@ -53,10 +52,10 @@ func (c *paymentList) Run(a *app) error {
 	})
 }
 
-// moneyText is an amount in minor units: how many digits a currency has is not known here.
-func moneyText(amount int64, currency string) string {
-	if amount == 0 {
+// refundedText is what was paid back of a payment; empty where nothing was.
+func refundedText(p *payments.Payment) string {
+	if p.RefundedAmount == 0 {
 		return ""
 	}
-	return strings.TrimSpace(strconv.FormatInt(amount, 10) + " " + currency)
+	return payments.MoneyText(p.RefundedAmount, p.Currency)
 }

@@ -17,6 +17,7 @@ type saleCmd struct {
 	Pause      salePause      `cmd:"" help:"Refuse orders until the sale is resumed."`
 	Resume     saleResume     `cmd:"" help:"Take orders again in a paused sale."`
 	Close      saleClose      `cmd:"" help:"End a sale for good."`
+	Extend     saleExtend     `cmd:"" help:"Give all orders of a sale that await their payment more time for it."`
 }
 
 type saleShow struct {

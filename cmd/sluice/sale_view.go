@@ -8,6 +8,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/payments"
 )
 
 // saleView is a sale in JSON: its definition in Postgres, and beside it what Redis has.
@@ -142,7 +143,7 @@ func paymentText(window time.Duration) string {
 func priceText(sale *pipeline.Sale) string {
 	switch {
 	case sale.UnitPrice > 0:
-		return moneyText(sale.UnitPrice, sale.Currency) + " per unit, in minor units; other amounts are refused"
+		return payments.MoneyText(sale.UnitPrice, sale.Currency) + " per unit; other amounts are refused"
 	case sale.PaymentWindow == 0:
 		return "none"
 	default:

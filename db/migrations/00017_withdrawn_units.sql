@@ -2,7 +2,7 @@
 
 -- Units of returned orders that do not go on sale again (the thing came back broken, or went to somebody else). They are
 -- in no live order and not in stock, and the total stays what it was: total = stock + live + in flight + withdrawn
--- (docs/decisions/0023-returns.md).
+-- (docs/decisions/0025-returns.md).
 alter table sales
     add column withdrawn bigint not null default 0,
     add constraint sales_withdrawn_bounds check (withdrawn >= 0),
