@@ -11,7 +11,8 @@ import (
 
 // balanceQuery reads one sale's row with its watermarks: its cost does not depend on the number of orders.
 const balanceQuery = `
-select s.total, s.sold, s.withdrawn, s.version, coalesce(array_agg(w.partition) filter (where w.partition is not null), '{}'),
+select s.total, s.sold, s.withdrawn, s.version,
+	coalesce(array_agg(w.partition) filter (where w.partition is not null), '{}'),
 	coalesce(array_agg(w.seq) filter (where w.partition is not null), '{}')
 from sales s left join watermarks w on w.sale_id = s.id
 where s.id = $1

@@ -111,9 +111,10 @@ func TestExtensionsRaceWithExpiry(t *testing.T) {
 	f.overdue()
 	var racers sync.WaitGroup
 	var extended, expired int
+	e := extension("drop", "", time.Hour)
 	racers.Go(func() {
 		for range 8 {
-			got, err := f.store.ExtendOrders(t.Context(), extension("drop", "", time.Hour), 5)
+			got, err := f.store.ExtendOrders(t.Context(), e, 5)
 			if err != nil {
 				t.Errorf("extend: %v", err)
 			}

@@ -118,7 +118,8 @@ func (r *ledgerReader) watermarks(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.ledger.Withdrawn, err = r.perPartition(ctx, `select partition, withdrawn from watermarks where sale_id = $1`)
+	r.ledger.Withdrawn, err = r.perPartition(ctx, `
+		select partition, withdrawn from watermarks where sale_id = $1 and withdrawn > 0`)
 	return err
 }
 

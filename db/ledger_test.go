@@ -75,6 +75,7 @@ func TestLedger(t *testing.T) {
 		ByPartition: map[pipeline.Partition]int64{0: 3, 1: 3},
 		Watermarks:  map[pipeline.Partition]int64{0: 5, 1: 6},
 		Applied:     map[pipeline.Partition]int64{1: 1},
+		Withdrawn:   map[pipeline.Partition]int64{},
 		Known: map[string]pipeline.LedgerOrder{
 			batch[0].OrderID: ledgerOrder(batch[0], awaiting), batch[4].OrderID: ledgerOrder(batch[4], expired),
 		},

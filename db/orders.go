@@ -17,8 +17,8 @@ const orderColumns = `sale_id, id, coalesce(number, 0), user_id, quantity, statu
 // orderQuery relies on orders_pkey.
 const orderQuery = `select ` + orderColumns + ` from orders where sale_id = $1 and id = $2::text::uuid`
 
-// latestOrderQuery reads three indexes, orders_live_buyer_key, orders_closed_buyer_idx and orders_returned_buyer_idx, so
-// that none needs all kinds of orders.
+// latestOrderQuery reads three indexes, orders_live_buyer_key, orders_closed_buyer_idx and orders_returned_buyer_idx,
+// so that none needs all kinds of orders.
 const latestOrderQuery = `
 select ` + orderColumns + ` from (
 	(select o.*, true as live from orders o

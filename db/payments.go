@@ -113,10 +113,10 @@ func (d *paymentTx) record(ctx context.Context, p payments.Payment) (payments.Re
 			return record, err
 		}
 	}
-	switch decision.Outcome {
-	case "":
+	if decision.Outcome == "" {
 		return record, nil
-	case payments.Unneeded:
+	}
+	if decision.Outcome == payments.Unneeded {
 		p.Outcome, p.Detail = decision.Outcome, decision.Detail
 		record.Payment = p
 		return record, nil

@@ -52,7 +52,8 @@ returning ` + orderColumns
 with inserted as (
 	insert into refunds (webhook_id, refund_id, payment, payment_id, amount, currency, partial, outcome, reason, detail,
 		note, actor)
-	values (nullif($1, ''), $2, nullif($3::bigint, 0), $4, nullif($5::bigint, 0), nullif($6, ''), $7, $8, $9, $10, $11, $12)
+	values (nullif($1, ''), $2, nullif($3::bigint, 0), $4, nullif($5::bigint, 0), nullif($6, ''), $7, $8, $9,
+		$10, $11, $12)
 	returning *
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)

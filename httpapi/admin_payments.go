@@ -40,8 +40,8 @@ func (a *admin) listPayments(c echo.Context) error {
 	return sendPage(c, "payments", view.NewPayments(list), filter.Limit, func(v *view.Payment) string { return v.ID })
 }
 
-// refunded records that a payment, or with partial a part of it, was paid back. Without an id of the refund it is one of
-// our own, so that repeating the request changes nothing.
+// refunded records that a payment, or with partial a part of it, was paid back. Without an id of the refund it is one
+// of our own, so that repeating the request changes nothing.
 func (a *admin) refunded(c echo.Context) error {
 	var r payments.Refund
 	fields := map[string]any{

@@ -38,7 +38,8 @@ func TestRefundWebhook(t *testing.T) {
 	r.persist(sale)
 	r.empty(sale)
 	r.paid(delivery("msg_1", paymentOf(ann, nil)), 200, "paid", "", "paid")
-	r.paid(delivery("msg_2", paymentOf(ann, map[string]any{"payment_id": "p2"})), 200, "refund_due", "already-paid", "paid")
+	double := paymentOf(ann, map[string]any{"payment_id": "p2"})
+	r.paid(delivery("msg_2", double), 200, "refund_due", "already-paid", "paid")
 
 	for id, test := range map[string]struct {
 		body   string
@@ -88,5 +89,5 @@ func TestRefundWebhook(t *testing.T) {
 	outcome("msg_rest_2", rest, "repeated")
 	r.expect(delivery("msg_late", refundOf("p2", map[string]any{"refund_id": "re_3"})), 422, "refund-refused")
 	// What was answered about the payment says what became of it.
-	r.paid(delivery("msg_2", paymentOf(ann, map[string]any{"payment_id": "p2"})), 200, "refunded", "already-paid", "paid")
+	r.paid(delivery("msg_2", double), 200, "refunded", "already-paid", "paid")
 }

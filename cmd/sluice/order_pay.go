@@ -51,8 +51,8 @@ func (c *orderPay) Run(a *app) error {
 	})
 }
 
-// printUnneeded says that nothing was recorded, because the order has a payment. That is what was wanted where the order
-// is paid and no other money was named.
+// printUnneeded says that nothing was recorded, because the order has a payment. That is what was wanted where the
+// order is paid and no other money was named.
 func (a *app) printUnneeded(p *payments.Payment, named bool) error {
 	answer := struct {
 		Outcome     string `json:"outcome"`

@@ -43,8 +43,8 @@ func (c *paymentList) Run(a *app) error {
 		for i, v := range views {
 			p := &list[i]
 			last = v.ID
-			t.Row(v.ID, shortTime(p.ReceivedAt), v.Outcome, string(p.Reason), payments.MoneyText(p.Amount, p.Currency), refundedText(p),
-				v.PaymentID, v.SaleID, v.OrderID, v.Actor)
+			t.Row(v.ID, shortTime(p.ReceivedAt), v.Outcome, string(p.Reason), payments.MoneyText(p.Amount, p.Currency),
+				refundedText(p), v.PaymentID, v.SaleID, v.OrderID, v.Actor)
 		}
 		err = printList(a, views, t, "No payments.")
 		a.sayMore(len(views), c.Limit, last)

@@ -118,7 +118,8 @@ func TestOperatorReturnsRefundsAndExtends(t *testing.T) {
 	}
 	sluice(t, at, "order", "pay", ann, "--sale", "drop-1", "--payment-id", "pay_1", "--amount", "1999", "--currency",
 		"EUR").mustFine(t)
-	if out := sluice(t, at, "order", "pay", ann, "--sale", "drop-1").mustFine(t); !strings.Contains(out, "nothing was changed") {
+	again := sluice(t, at, "order", "pay", ann, "--sale", "drop-1")
+	if out := again.mustFine(t); !strings.Contains(out, "nothing was changed") {
 		t.Errorf("paid by another payment: got %q", out)
 	}
 	takeBack := func(id string) outcome {
@@ -138,8 +139,8 @@ func TestOperatorReturnsRefundsAndExtends(t *testing.T) {
 	}
 	refund("--amount", "500", "--currency", "EUR").mustRefuse(t, 1, "19.99 EUR", "partial", "recorded as refused")
 	refund("--amount", "500", "--currency", "EUR", "--partial").mustRefuse(t, 2, "needs the provider's id")
-	if out := refund("--amount", "500", "--currency", "EUR", "--partial", "--refund-id", "re_1").mustFine(t); !strings.Contains(out,
-		"5.00 EUR were paid back, 14.99 EUR remain due") {
+	part := refund("--amount", "500", "--currency", "EUR", "--partial", "--refund-id", "re_1")
+	if out := part.mustFine(t); !strings.Contains(out, "5.00 EUR were paid back, 14.99 EUR remain due") {
 		t.Errorf("a part: got %q", out)
 	}
 	if out := refund("--refund-id", "re_2").mustFine(t); !strings.Contains(out, "refunded, 19.99 EUR in all") {
@@ -152,13 +153,14 @@ func TestOperatorReturnsRefundsAndExtends(t *testing.T) {
 		t.Errorf("the order is %s", v.Status)
 	}
 	sluice(t, at, "payment", "refunded", "999").mustRefuse(t, 2, "no payment that counts")
-	sluice(t, at, "order", "extend", bob, "--sale", "drop-1", "--until", "+48h", "--reason", "r").mustRefuse(t, 2, "24 hours")
+	sluice(t, at, "order", "extend", bob, "--sale", "drop-1", "--until", "+48h", "--reason", "r").mustRefuse(t, 2,
+		"24 hours")
 	if out := sluice(t, at, "order", "extend", bob, "--sale", "drop-1", "--until", "+1h", "--reason",
 		"the provider was down").mustFine(t); !strings.Contains(out, "is to be paid by") {
 		t.Errorf("extend: got %q", out)
 	}
-	if out := sluice(t, at, "sale", "extend", "drop-1", "--until", "+2h", "--reason", "still").mustFine(t); !strings.Contains(out,
-		"1 orders of sale drop-1 have until") {
+	whole := sluice(t, at, "sale", "extend", "drop-1", "--until", "+2h", "--reason", "still")
+	if out := whole.mustFine(t); !strings.Contains(out, "1 orders of sale drop-1 have until") {
 		t.Errorf("extend a sale: got %q", out)
 	}
 	testkit.Eventually(t, time.Minute, "the slot to be given back", func() bool { return showOrder(t, at, ann).Slot == nil })

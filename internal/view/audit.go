@@ -39,7 +39,8 @@ type Audit struct {
 func NewAudit(r *audit.Report) Audit {
 	v := Audit{
 		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact, Total: r.Total, Stock: r.Stock, Live: r.Live,
-		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Drift: r.Drift, Orders: r.Orders, Accepted: r.Accepted,
+		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Drift: r.Drift,
+		Orders: r.Orders, Accepted: r.Accepted,
 		Buyers: r.Buyers, StrayBuyers: r.StrayBuyers, LostBuyers: r.LostBuyers, Waiting: r.Waiting,
 		LostReceipts: r.LostReceipts, UncheckedReceipts: r.UncheckedReceipts,
 		Rejected: r.Rejected, DeadLetters: r.Letters, AcceptsLost: r.AcceptsLost, Rebuilds: r.Rebuilds,

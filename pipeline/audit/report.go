@@ -7,14 +7,15 @@ import (
 // Report is the result of an audit of one sale: numbers of units, unless a field says otherwise. Drift must be zero and
 // Findings empty. What was accepted while the audit looked is left out, except for rows in Postgres.
 type Report struct {
-	SaleID      string
-	Total       int64
-	Stock       int64 // left in Redis
-	Live        int64 // in live orders in Postgres
-	InFlight    int64 // accepted, in the stream, without a row yet
-	Unapplied   int64 // released in Postgres, not yet given back in Redis
-	Withdrawn   int64 // of returned orders, and not put on sale again
-	Drift       int64 // Total − (Stock + Live + InFlight + Unapplied + Withdrawn): more than 0 is lost stock, less is sold twice
+	SaleID    string
+	Total     int64
+	Stock     int64 // left in Redis
+	Live      int64 // in live orders in Postgres
+	InFlight  int64 // accepted, in the stream, without a row yet
+	Unapplied int64 // released in Postgres, not yet given back in Redis
+	Withdrawn int64 // of returned orders, and not put on sale again
+	// Drift is Total − (Stock + Live + InFlight + Unapplied + Withdrawn): more than 0 is lost stock, less is sold twice.
+	Drift       int64
 	Orders      int64 // rows in Postgres, in any status
 	Accepted    int64 // accepts counted by Redis
 	Buyers      int64 // slots in Redis
@@ -40,7 +41,8 @@ type Report struct {
 // Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.
 func (r *Report) Clean() bool { return len(r.Findings) == 0 }
 
-// Notes say what was withdrawn, repaired or rejected during the sale. None of it is wrong now, but no repair may be silent.
+// Notes say what was withdrawn, repaired or rejected during the sale. None of it is wrong now, but no repair may be
+// silent.
 func (r *Report) Notes() []string {
 	var notes []string
 	note := func(n int64, format string) {

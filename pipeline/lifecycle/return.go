@@ -55,11 +55,9 @@ func (t *Returner) Return(ctx context.Context, r Return) (pipeline.Order, error)
 		t.metrics.returned.Inc()
 		t.notifier.PublishOrders(ctx, []pipeline.Order{order})
 		return order, nil
-	}
-	switch order.Status {
-	case pipeline.StatusReturned, pipeline.StatusRefunded: // all of its money is, or will be, back
-		return order, nil
-	case pipeline.StatusPaid:
+	case order.Status == pipeline.StatusReturned, order.Status == pipeline.StatusRefunded:
+		return order, nil // all of its money is, or will be, back
+	case order.Status == pipeline.StatusPaid:
 		return order, pipeline.Errorf(pipeline.KindConflict,
 			"the order is paid, but no payment of it is recorded that could be refunded")
 	}
@@ -68,10 +66,10 @@ func (t *Returner) Return(ctx context.Context, r Return) (pipeline.Order, error)
 
 func notReturnable(status pipeline.OrderStatus) error {
 	advice := "only a paid order can be returned"
-	switch status {
-	case pipeline.StatusAwaitingPayment, pipeline.StatusConfirmed:
+	switch {
+	case status.Live():
 		advice = "it is not paid; cancel it instead"
-	case pipeline.StatusRefundDue:
+	case status == pipeline.StatusRefundDue:
 		advice = "it ended before it was paid, and its payment is due for refund already"
 	}
 	return pipeline.Errorf(pipeline.KindConflict, "the order is %s and can't be returned: %s", status, advice)

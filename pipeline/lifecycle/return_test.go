@@ -100,6 +100,9 @@ func TestReturnedUnits(t *testing.T) {
 	if _, err := r.takeBack("bob", true); err != nil {
 		t.Fatal(err)
 	}
+	if latest, err := r.Store.LatestOrder(r.Ctx(), r.Sale.ID, "bob"); err != nil || latest.Status != pipeline.StatusReturned {
+		t.Errorf("bob's latest order: %+v, %v", latest, err)
+	}
 	r.balanced(1, 0, 1)
 	if err := r.Releaser().Apply(r.Ctx()); err != nil {
 		t.Fatal(err)

@@ -53,8 +53,8 @@ func (r *Refund) Validate() error {
 	return nil
 }
 
-// ManualRefundID is the id of the refund of a payment that an operator reports without one, so that repeating the report
-// changes nothing. A second refund of the same payment needs an id of its own.
+// ManualRefundID is the id of the refund of a payment that an operator reports without one, so that repeating the
+// report changes nothing. A second refund of the same payment needs an id of its own.
 func ManualRefundID(payment int64) string { return "manual-" + strconv.FormatInt(payment, 10) }
 
 // ValidateByHand is Validate, and refuses a partial refund without an id of its own: the next one would be taken for a

@@ -96,7 +96,9 @@ func (s *Service) Pay(ctx context.Context, p Payment) (Payment, error) {
 			absent = Decision{}
 		}
 		if absent.Outcome == Waiting && p.Second { // beside which payment, is not known before the order is
-			return p, pipeline.Errorf(pipeline.KindUnavailable, "the order is not stored yet; report a second payment of it later")
+			return p, pipeline.Errorf(
+				pipeline.KindUnavailable, "the order is not stored yet; report a second payment of it later",
+			)
 		}
 		record, err := s.store.RecordPayment(ctx, p, sale, absent)
 		if err != nil {
