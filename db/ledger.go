@@ -3,7 +3,7 @@ package db
 import (
 	"context"
 	"errors"
-	"slices"
+	"iter"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -33,14 +33,17 @@ select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(
 from unnest($2::text[]) as i (id)
 cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
 
-// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. Each live order and
-// each release that is not applied goes to its callback as it arrives, so that a million of them need no memory here; a
-// nil callback leaves them out. inFlight are the ids of orders that the caller saw in the stream: those that have a row
-// come back as Known. No lock is taken, and writers do not wait.
+// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. inFlight are the ids
+// of orders that the caller saw in the stream, or nil: those that have a row, in any status, go to known. Each live
+// order and each release that is not applied goes to its callback as it arrives, so that ten million of them need no
+// memory here; a nil callback leaves them out. No lock is taken, and writers do not wait.
+//
+// The ids are asked for while the snapshot is open. An id may come twice, and known may be told of it twice then.
 //
 // Errors: KindNotFound for an unknown sale; an error of a callback ends the reading and is returned as it is.
 func (s *Store) Ledger(
-	ctx context.Context, saleID string, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
+	ctx context.Context, saleID string, inFlight iter.Seq[string],
+	known, live, unapplied func(pipeline.LedgerOrder) error,
 ) (pipeline.Ledger, error) {
 	if !pipeline.ValidSaleID(saleID) {
 		return pipeline.Ledger{}, unknownSale(saleID)
@@ -48,7 +51,16 @@ func (s *Store) Ledger(
 	var ledger pipeline.Ledger
 	err := s.snapshot(ctx, "ledger of sale "+saleID, func(ctx context.Context, tx pgx.Tx) error {
 		r := ledgerReader{tx: tx, saleID: saleID, ledger: &ledger}
-		return r.read(ctx, inFlight, live, unapplied)
+		if err := r.numbers(ctx); err != nil {
+			return err
+		}
+		if err := r.known(ctx, inFlight, known); err != nil {
+			return err
+		}
+		if err := r.stream(ctx, live, liveQuery); err != nil {
+			return err
+		}
+		return r.stream(ctx, unapplied, unappliedQuery)
 	})
 	if err != nil {
 		return pipeline.Ledger{}, err
@@ -63,21 +75,14 @@ type ledgerReader struct {
 	ledger *pipeline.Ledger
 }
 
-func (r *ledgerReader) read(
-	ctx context.Context, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
-) error {
+// numbers reads all but the orders themselves.
+func (r *ledgerReader) numbers(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{r.sale, r.statuses, r.watermarks, r.applied, r.incidents} {
 		if err := part(ctx); err != nil {
 			return err
 		}
 	}
-	if err := r.known(ctx, inFlight); err != nil {
-		return err
-	}
-	if err := r.stream(ctx, live, liveQuery); err != nil {
-		return err
-	}
-	return r.stream(ctx, unapplied, unappliedQuery)
+	return nil
 }
 
 func (r *ledgerReader) sale(ctx context.Context) error {
@@ -153,19 +158,27 @@ func (r *ledgerReader) perPartition(ctx context.Context, query string) (map[pipe
 	return values, err
 }
 
-// known looks up the in-flight orders.
-func (r *ledgerReader) known(ctx context.Context, inFlight []string) error {
-	r.ledger.Known = map[string]pipeline.LedgerOrder{}
-	add := func(o pipeline.LedgerOrder) error {
-		r.ledger.Known[o.OrderID] = o
+// known looks up the in-flight orders, some at a time.
+func (r *ledgerReader) known(
+	ctx context.Context, inFlight iter.Seq[string], each func(pipeline.LedgerOrder) error,
+) error {
+	if inFlight == nil || each == nil {
 		return nil
 	}
-	for ids := range slices.Chunk(uuidsOf(inFlight), ledgerChunk) {
-		if err := r.stream(ctx, add, knownQuery, ids); err != nil {
+	chunk := make([]string, 0, ledgerChunk)
+	for id := range inFlight {
+		if chunk = append(chunk, id); len(chunk) < ledgerChunk {
+			continue
+		}
+		if err := r.stream(ctx, each, knownQuery, uuidsOf(chunk)); err != nil {
 			return err
 		}
+		chunk = chunk[:0]
 	}
-	return nil
+	if len(chunk) == 0 {
+		return nil
+	}
+	return r.stream(ctx, each, knownQuery, uuidsOf(chunk))
 }
 
 // stream passes the rows of a query to a callback one by one.

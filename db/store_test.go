@@ -126,7 +126,7 @@ func TestNobodyThere(t *testing.T) {
 	_, calls["persist"] = store.PersistOrders(ctx, 1, events("drop", 3))
 	_, calls["order"] = store.Order(ctx, "drop", "0191d7c6-0000-7000-8000-000000000000")
 	_, calls["latest"] = store.LatestOrder(ctx, "drop", "u")
-	_, calls["ledger"] = store.Ledger(ctx, "drop", nil, nil, nil)
+	_, calls["ledger"] = store.Ledger(ctx, "drop", nil, nil, nil, nil)
 	calls["bury"] = store.BuryEvent(ctx, deadletter.Message{Reason: "undecodable"}, nil)
 	_, calls["letters"] = store.Letters(ctx, deadletter.Filter{})
 	_, calls["letter"] = store.Letter(ctx, 1)

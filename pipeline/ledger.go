@@ -42,6 +42,4 @@ type Ledger struct {
 	Letters     int64                 // dead letters of the sale that wait for an operator
 	Lost        int64                 // accepts that rebuilds found lost
 	Rebuilds    int64                 // rebuilds of the sale, each with its line in the audit log
-	// Known are those of the given orders (the ones in flight) that have a row, in any status, by order id.
-	Known map[string]LedgerOrder
 }

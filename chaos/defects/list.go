@@ -179,7 +179,7 @@ var defects = []defect{
 	}}, caughtBy: &test{"./db", "TestAPartialRefundIsNeverSilent"}},
 	{name: "rebuild-forgets-the-stream", edits: []edit{{
 		"pipeline/recovery/collect.go",
-		"	for _, e := range events {\n		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {\n",
+		"	for _, e := range events {\n		if known[e.OrderID] || buyers[e.UserID] {\n",
 		"	for _, e := range events {\n		if true {\n",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAnOlderStateIsRebuilt"}},
 	{name: "no-generation", edits: []edit{{
@@ -193,8 +193,8 @@ var defects = []defect{
 		"		if err := error(nil); err != nil {\n",
 	}}},
 	{name: "no-witness", edits: []edit{{
-		"pipeline/audit/auditor.go",
-		"	seen.Report.checkReceipts(witnesses)\n",
+		"pipeline/audit/look.go",
+		"	seen.report.checkReceipts(witnesses)\n",
 		"",
 	}}, caughtBy: &test{"./pipeline/audit", "TestAVanishedReceiptIsFound"}},
 	{name: "no-issuer-of-numbers", edits: []edit{{

@@ -168,8 +168,9 @@ func (s *orderSearch) slot(ctx context.Context, v *orderView) error {
 	}
 	for _, p := range s.sale.Partitions {
 		at := pipeline.SalePartition{SaleID: s.sale.ID, Partition: p}
-		err := redisstore.EachSlot(ctx, s.redis, s.keys, at, func(userID string, slot lua.Slot, _ bool) {
+		err := redisstore.EachSlot(ctx, s.redis, s.keys, at, func(userID string, slot lua.Slot, _ bool) bool {
 			s.take(p, userID, slot, v)
+			return true
 		})
 		if err != nil || v.Slot != nil {
 			return err

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 	"testing"
@@ -136,12 +137,13 @@ type lastLook struct {
 }
 
 func (l *lastLook) Ledger(
-	ctx context.Context, saleID string, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
+	ctx context.Context, saleID string, inFlight iter.Seq[string],
+	known, live, unapplied func(pipeline.LedgerOrder) error,
 ) (pipeline.Ledger, error) {
 	if l.looks--; l.looks == 0 {
 		l.over()
 	}
-	return l.LedgerSource.Ledger(ctx, saleID, inFlight, live, unapplied)
+	return l.LedgerSource.Ledger(ctx, saleID, inFlight, known, live, unapplied)
 }
 
 // A finding that does not go away is reported in the end, also to a caller who had no time for all the looks.

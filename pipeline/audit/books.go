@@ -1,120 +1,130 @@
 package audit
 
-import "sluice/pipeline"
+import (
+	"context"
+	"slices"
 
-// books adds up one sale's numbers, up to the accepts that Redis had counted when the look began.
-type books struct {
-	before    PartitionCounters
-	slots     map[string]placedSlot
-	events    map[string]pipeline.Event
-	matched   map[string]bool // users whose slot is accounted for
-	units     int64           // live in Postgres
-	releasing int64           // released in Postgres, and the slot is still there
-	lost      int64
-	// What Postgres has of later accepts: close decides whether they were accepted during the look, or lost by Redis.
-	laterLive, laterReleases []pipeline.LedgerOrder
+	"github.com/google/uuid"
+
+	"sluice/pipeline"
+)
+
+// mostLater is how many entries of later accepts are kept before Redis' counters are read again, to drop them: 50 bytes
+// each.
+const mostLater = 10_000
+
+// entry is what one of the stores has of an accept.
+type entry struct {
+	print     fingerprint
+	sequence  int64
+	quantity  int32
+	partition int16
+	kind      kind
 }
 
-func newBooks(before PartitionCounters, slots map[string]placedSlot, events map[string]pipeline.Event) *books {
-	return &books{before: before, slots: slots, events: events, matched: make(map[string]bool, len(slots))}
+// kind is what an entry is.
+type kind uint8
+
+const (
+	slotEntry    kind = iota // in Redis
+	liveEntry                // a live order in Postgres
+	eventEntry               // in the stream, without a row
+	releaseEntry             // not applied: the slot is still there
+)
+
+// books add up one sale's numbers, up to the accepts that Redis had counted when the look began.
+type books struct {
+	before, latest PartitionCounters // when the look began, and as read last
+	recount        func(context.Context) (PartitionCounters, error)
+	compare        comparison
+	units          int64 // live in Postgres
+	inFlight       int64 // in the stream, without a row
+	releasing      int64 // released in Postgres, and the slot is still there
+	// later are entries of accepts that Redis had not counted when the look began, nor when its counters were read last:
+	// close decides whether they were accepted during the look, or lost by Redis.
+	later     []entry
+	laterRoom int
+	events    map[uuid.UUID]entry // in the stream, by order; without those that were accepted during the look
+}
+
+func newBooks(
+	before PartitionCounters, compare comparison, recount func(context.Context) (PartitionCounters, error),
+) *books {
+	return &books{
+		before: before, latest: before, recount: recount, compare: compare, laterRoom: mostLater,
+		events: map[uuid.UUID]entry{},
+	}
 }
 
 // isLater reports whether an accept was counted by Redis only after the look began.
-func (b *books) isLater(p pipeline.Partition, sequence int64) bool {
-	was, ok := b.before[p]
-	return ok && sequence > was.Accepted
+func (b *books) isLater(e *entry) bool {
+	was, ok := b.before[pipeline.Partition(e.partition)]
+	return ok && e.sequence > was.Accepted
 }
 
-// live counts a live order, or keeps it for close.
-func (b *books) live(o pipeline.LedgerOrder) error {
-	if b.isLater(o.Partition, o.Sequence) {
-		b.laterLive = append(b.laterLive, o)
+// isMeanwhile reports whether an accept was counted during the look, as far as is known yet. It is not part of the
+// report. One later than even the last count was lost by Redis, or never counted by it.
+func (b *books) isMeanwhile(e *entry) bool {
+	return b.isLater(e) && e.sequence <= b.latest[pipeline.Partition(e.partition)].Accepted
+}
+
+// add counts an entry, or keeps it for close.
+func (b *books) add(ctx context.Context, e entry) error {
+	if !b.isLater(&e) {
+		b.count(&e)
 		return nil
 	}
-	b.countLive(o)
+	if e.kind == slotEntry {
+		b.compare.slot(e.print, true)
+	}
+	if b.isMeanwhile(&e) {
+		return nil
+	}
+	if b.later = append(b.later, e); len(b.later) < b.laterRoom {
+		return nil
+	}
+	err := b.refresh(ctx)
+	b.laterRoom = max(mostLater, 2*len(b.later)) // what is left is wrong, and counted in the end
+	return err
+}
+
+// refresh reads the counters again, and drops what was accepted up to now.
+func (b *books) refresh(ctx context.Context) (err error) {
+	if b.latest, err = b.recount(ctx); err != nil {
+		return err
+	}
+	b.later = slices.DeleteFunc(b.later, func(e entry) bool { return b.isMeanwhile(&e) })
 	return nil
 }
 
-func (b *books) countLive(o pipeline.LedgerOrder) {
-	b.units += int64(o.Quantity)
-	b.match(o.UserID, o.OrderID)
-}
-
-// match accounts for the slot of a buyer's order, or for its absence.
-func (b *books) match(userID, orderID string) {
-	if b.slots[userID].OrderID == orderID {
-		b.matched[userID] = true
-	} else {
-		b.lost++
+func (b *books) count(e *entry) {
+	switch e.kind {
+	case slotEntry:
+		b.compare.slot(e.print, false)
+	case liveEntry:
+		b.units += int64(e.quantity)
+		b.compare.order(e.print)
+	case eventEntry:
+		b.inFlight += int64(e.quantity)
+		b.compare.order(e.print)
+	case releaseEntry:
+		b.releasing += int64(e.quantity)
+		b.compare.release(e.print)
 	}
 }
 
-// unapplied counts a release, or keeps it for close.
-func (b *books) unapplied(o pipeline.LedgerOrder) error {
-	if b.isLater(o.Partition, o.Sequence) {
-		b.laterReleases = append(b.laterReleases, o)
-		return nil
+// close counts the events that have no row, and what is later than even the last count.
+func (b *books) close(ctx context.Context) error {
+	for _, e := range b.events {
+		if err := b.add(ctx, e); err != nil {
+			return err
+		}
 	}
-	b.countRelease(o)
+	if err := b.refresh(ctx); err != nil {
+		return err
+	}
+	for i := range b.later {
+		b.count(&b.later[i])
+	}
 	return nil
-}
-
-// countRelease counts a release that Redis has not applied. Once the slot is gone it has, and only Postgres does not
-// know yet.
-func (b *books) countRelease(o pipeline.LedgerOrder) {
-	if b.slots[o.UserID].OrderID == o.OrderID {
-		b.releasing += int64(o.Quantity)
-		b.matched[o.UserID] = true
-	}
-}
-
-// close compares the books with the counters after the look, and returns the result.
-func (b *books) close(saleID string, after PartitionCounters, ledger pipeline.Ledger) Inspection {
-	// An accept during the look is not part of this report. One later than even the last count was lost by Redis, or never
-	// counted by it.
-	meanwhile := func(p pipeline.Partition, sequence int64) bool {
-		return b.isLater(p, sequence) && sequence <= after[p].Accepted
-	}
-	for _, o := range b.laterLive {
-		if !meanwhile(o.Partition, o.Sequence) {
-			b.countLive(o)
-		}
-	}
-	for _, o := range b.laterReleases {
-		if !meanwhile(o.Partition, o.Sequence) {
-			b.countRelease(o)
-		}
-	}
-	var inFlight, buyers int64
-	var strays []StrayBuyer
-	for id, e := range b.events {
-		if _, persisted := ledger.Known[id]; persisted || meanwhile(e.Partition, e.Sequence) {
-			continue
-		}
-		inFlight += int64(e.Quantity)
-		b.match(e.UserID, id)
-	}
-	for user, slot := range b.slots {
-		if meanwhile(slot.Partition, slot.Sequence) {
-			continue
-		}
-		buyers++
-		if !b.matched[user] {
-			strays = append(strays, StrayBuyer{user, slot.Slot, slot.Partition})
-		}
-	}
-	redis := b.before.sum()
-	var withdrawn int64
-	for _, units := range ledger.Withdrawn {
-		withdrawn += units
-	}
-	r := &Report{
-		SaleID: saleID, Total: ledger.Total, Stock: redis.Stock, Live: b.units, InFlight: inFlight, Unapplied: b.releasing,
-		Withdrawn: withdrawn, Drift: ledger.Total - redis.Stock - b.units - inFlight - b.releasing - withdrawn,
-		Orders: ledger.Orders, Accepted: redis.Accepted, Buyers: buyers,
-		StrayBuyers: int64(len(strays)), LostBuyers: b.lost, Exact: b.before.onlyAccepts(after),
-		Rejected: ledger.ByStatus[pipeline.StatusRejected], Letters: ledger.Letters,
-		AcceptsLost: ledger.Lost, Rebuilds: ledger.Rebuilds,
-	}
-	return Inspection{Report: r, Strays: strays, Repairable: r.check(redis, ledger)}
 }

@@ -9,5 +9,8 @@ import (
 // Look is one look of an audit, without the further ones that show whether a finding goes away.
 func (a *Auditor) Look(ctx context.Context, sale *pipeline.Sale) (*Report, error) {
 	seen, err := a.look(ctx, sale)
-	return seen.Report, err
+	if err != nil {
+		return nil, err
+	}
+	return seen.report, nil
 }

@@ -63,26 +63,27 @@ func (a *Auditor) witnesses(ctx context.Context, sale *pipeline.Sale) ([]Witness
 	return witnesses, nil
 }
 
+// ordersOf returns the orders that some witnesses know; none of them was seen yet.
+func ordersOf(witnesses []Witness) map[string]bool {
+	told := map[string]bool{}
+	for i := range witnesses {
+		for _, o := range witnesses[i].Orders {
+			told[o.OrderID] = false
+		}
+	}
+	return told
+}
+
 // lostBy leaves to each witness the orders that neither store has: they are in no event and no slot that were seen, and
 // Postgres has neither a row nor a letter. An order of which only the slot is left is a stray buyer, and is repaired as
 // one.
-func (a *Auditor) lostBy(ctx context.Context, witnesses []Witness, b *books) error {
-	if !slices.ContainsFunc(witnesses, func(w Witness) bool { return len(w.Orders) > 0 }) {
-		return nil
-	}
-	held := make(map[string]bool, len(b.slots))
-	for _, slot := range b.slots {
-		held[slot.OrderID] = true
-	}
+func (l *look) lostBy(ctx context.Context, witnesses []Witness) error {
 	for i := range witnesses {
 		w := &witnesses[i]
-		w.Orders = slices.DeleteFunc(w.Orders, func(o pipeline.OrderKey) bool {
-			_, travels := b.events[o.OrderID]
-			return travels || held[o.OrderID]
-		})
+		w.Orders = slices.DeleteFunc(w.Orders, func(o pipeline.OrderKey) bool { return l.told[o.OrderID] })
 		var lost []pipeline.OrderKey
 		for chunk := range slices.Chunk(w.Orders, recheckChunk) {
-			unsettled, err := a.ledger.UnsettledOrders(ctx, chunk)
+			unsettled, err := l.ledger.UnsettledOrders(ctx, chunk)
 			if err != nil {
 				return err
 			}

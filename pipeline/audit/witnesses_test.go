@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"context"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -148,10 +149,11 @@ func (l *duringALook) Witnesses(ctx context.Context, saleID string) ([]audit.Wit
 }
 
 func (l *duringALook) Ledger(
-	ctx context.Context, saleID string, inFlight []string, live, unapplied func(pipeline.LedgerOrder) error,
+	ctx context.Context, saleID string, inFlight iter.Seq[string],
+	known, live, unapplied func(pipeline.LedgerOrder) error,
 ) (pipeline.Ledger, error) {
 	l.streamRead()
-	return l.LedgerSource.Ledger(ctx, saleID, inFlight, live, unapplied)
+	return l.LedgerSource.Ledger(ctx, saleID, inFlight, known, live, unapplied)
 }
 
 // An order that travels during a look is no finding, wherever it is when the look passes.

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"slices"
 
 	"sluice/lua"
 	"sluice/pipeline"
@@ -39,14 +40,18 @@ func (v *Verifier) collect(
 		return nil, collected{}, err
 	}
 	c := collected{accepted: max(l.state.Accepted, l.watermark.Accepted)}
-	ids, buyers := make([]string, len(events)), map[string]bool{}
+	ids, buyers, known := make([]string, len(events)), map[string]bool{}, map[string]bool{}
 	for i, e := range events {
 		ids[i] = e.OrderID
 		buyers[e.UserID] = false
 		c.accepted = max(c.accepted, e.Sequence)
 	}
 	var units int64
-	ledger, err := v.Store.Ledger(ctx, sale.ID, ids, func(o pipeline.LedgerOrder) error {
+	note := func(o pipeline.LedgerOrder) error {
+		known[o.OrderID] = true
+		return nil
+	}
+	ledger, err := v.Store.Ledger(ctx, sale.ID, slices.Values(ids), note, func(o pipeline.LedgerOrder) error {
 		if o.Partition != p {
 			return nil
 		}
@@ -61,7 +66,7 @@ func (v *Verifier) collect(
 		return nil, c, err
 	}
 	for _, e := range events {
-		if _, known := ledger.Known[e.OrderID]; known || buyers[e.UserID] {
+		if known[e.OrderID] || buyers[e.UserID] {
 			continue
 		}
 		buyers[e.UserID] = true

@@ -31,9 +31,9 @@ func (v *Verifier) orphans(
 		}
 		page = page[:0]
 	}
-	err := redisstore.EachSlot(ctx, v.Redis, v.Keys, at, func(userID string, slot lua.Slot, ok bool) {
+	err := redisstore.EachSlot(ctx, v.Redis, v.Keys, at, func(userID string, slot lua.Slot, ok bool) bool {
 		if !ok || inStream[slot.OrderID] {
-			return
+			return true
 		}
 		if e, valid := acceptOf(at, userID, slot); valid {
 			page = append(page, e)
@@ -41,6 +41,7 @@ func (v *Verifier) orphans(
 		if len(page) == redisstore.PageSize {
 			check()
 		}
+		return failed == nil
 	})
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, nil

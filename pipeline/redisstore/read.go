@@ -74,8 +74,11 @@ func ReadSlot(
 	return slot, nil
 }
 
-// ReadSlots returns the slots of some buyers of a sale on one partition; the zero Slot where there is none, or none
-// that can be read. Errors: KindUnavailable.
+// Unreadable is the order id of a slot that can't be read. No order has it.
+const Unreadable = "unreadable"
+
+// ReadSlots returns the slots of some buyers of a sale on one partition; the zero Slot where there is none, and one of
+// the order Unreadable where it can't be read. Errors: KindUnavailable.
 func ReadSlots(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, userIDs []string,
 ) ([]lua.Slot, error) {
@@ -85,8 +88,12 @@ func ReadSlots(
 	}
 	slots := make([]lua.Slot, len(values))
 	for i, value := range values {
-		if text, ok := value.(string); ok {
-			slots[i], _ = lua.ParseSlot(text)
+		text, ok := value.(string)
+		if !ok {
+			continue
+		}
+		if slots[i], err = lua.ParseSlot(text); err != nil {
+			slots[i] = lua.Slot{OrderID: Unreadable}
 		}
 	}
 	return slots, nil
@@ -105,16 +112,15 @@ func EventOfSlot(at pipeline.SalePartition, userID string, slot lua.Slot) pipeli
 // millisecond.
 const PageSize = 1000
 
-// EachSlot calls do for every buyer's slot of a sale on one partition, with ok false for one that can't be decoded. A
-// slot that changes during the calls may come twice. Errors: KindUnavailable.
+// EachSlot calls do for every buyer's slot of a sale on one partition, with ok false for one that can't be decoded,
+// until it returns false. A slot may come twice, even if it does not change. Errors: KindUnavailable.
 func EachSlot(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition,
-	do func(userID string, slot lua.Slot, ok bool),
+	do func(userID string, slot lua.Slot, ok bool) bool,
 ) error {
 	return eachField(ctx, rdb, keys.Buyers(at.Partition, at.SaleID), func(userID, text string) bool {
 		slot, err := lua.ParseSlot(text)
-		do(userID, slot, err == nil)
-		return true
+		return do(userID, slot, err == nil)
 	})
 }
 
@@ -135,14 +141,12 @@ func EachEnded(
 	return eachField(ctx, rdb, ended, func(userID, _ string) bool { return do(userID) })
 }
 
-// EachWaiting calls do for every buyer on the waitlist of a sale on one partition. Errors: KindUnavailable.
+// EachWaiting calls do for every buyer on the waitlist of a sale on one partition, until it returns false. A buyer may
+// come twice. Errors: KindUnavailable.
 func EachWaiting(
-	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string),
+	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, do func(userID string) bool,
 ) error {
-	return eachField(ctx, rdb, keys.Waiting(at.Partition, at.SaleID), func(userID, _ string) bool {
-		do(userID)
-		return true
-	})
+	return eachField(ctx, rdb, keys.Waiting(at.Partition, at.SaleID), func(userID, _ string) bool { return do(userID) })
 }
 
 func eachField(ctx context.Context, rdb redis.Cmdable, key string, do func(field, value string) bool) error {
