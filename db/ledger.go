@@ -33,8 +33,8 @@ select o.id, o.user_id, o.quantity, o.partition, o.sequence, o.status, coalesce(
 from unnest($2::text[]) as i (id)
 cross join lateral (select * from orders where sale_id = $1 and id = i.id::uuid limit 1) o`
 
-// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. inFlight are the ids
-// of orders that the caller saw in the stream, or nil: those that have a row, in any status, go to known. Each live
+// Ledger reads all that Postgres has of a sale, at one instant: everything comes from one snapshot. inFlight are the
+// ids of orders that the caller saw in the stream, or nil: those that have a row, in any status, go to known. Each live
 // order and each release that is not applied goes to its callback as it arrives, so that ten million of them need no
 // memory here; a nil callback leaves them out. No lock is taken, and writers do not wait.
 //

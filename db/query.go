@@ -66,8 +66,9 @@ func (s *Store) exec(ctx context.Context, subject, query string, args ...any) (i
 	return tag.RowsAffected(), wrap(err, subject)
 }
 
-// snapshotTimeout bounds the reading of one sale's rows. A million live orders take some seconds.
-const snapshotTimeout = 2 * time.Minute
+// snapshotTimeout bounds the reading of one sale's rows. Ten million live orders take a minute, and several on a busy
+// machine.
+const snapshotTimeout = 15 * time.Minute
 
 // snapshot runs reads that take long in one transaction, all of which see the database as it was at one instant. No
 // lock is taken, and writers do not wait. An error of a caller's callback (see stream) is returned as it is.

@@ -14,8 +14,8 @@ func (f fingerprint) bucket() int { return int(f.hi >> (64 - bucketBits)) }
 
 // comparison compares the slots in Redis with the orders that should have one.
 type comparison interface {
-	// slot adds a slot. One whose accept Redis had not counted when the look began is later: it may belong to an order that
-	// was counted, but nothing is missing where it does not.
+	// slot adds a slot. One whose accept Redis had not counted when the look began is later: it may belong to an order
+	// that was counted, but nothing is missing where it does not.
 	slot(f fingerprint, later bool)
 	// order adds an order that must have a slot.
 	order(f fingerprint)

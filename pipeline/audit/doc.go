@@ -3,9 +3,9 @@
 //
 // An Auditor (auditor.go) looks at everything that Redis and Postgres have of one sale, its buyers included (look.go):
 // the counters (counters.go), then the slots and the stream, then Postgres, and the waitlist (waitlist.go). books.go
-// adds it all up, comparison.go compares slots and orders, checks.go says what is wrong, and report.go is the result. What both stores have lost is found by a third
-// witness, the accept journals of the apis (witnesses.go). A Balancer (balance.go) checks the units of
-// many sales every few seconds, from counters alone.
+// adds it all up, comparison.go compares slots and orders, checks.go says what is wrong, and report.go is the result.
+// What both stores have lost is found by a third witness, the accept journals of the apis (witnesses.go). A Balancer
+// (balance.go) checks the units of many sales every few seconds, from counters alone.
 //
 // Both run while buyers order: they rely on the order in which they read, on order ids to recognize what they see
 // twice, and on the sequence of an accept to leave out what is later than the look. A report that is not exact, because

@@ -13,9 +13,9 @@ import (
 // some hundred.
 //
 // It is half of a SHA-256 under a secret key. So the probability that sums agree although the accepts differ is 2^-128
-// for each bucket, and so is that of two accepts with one fingerprint, for each pair. With ten million orders, all pairs
-// together, that is less than 10^-24 for an audit. Nobody who chooses user ids can do better, because the key is drawn
-// anew for every look and never leaves it.
+// for each bucket, and so is that of two accepts with one fingerprint, for each pair. For an audit of ten million
+// orders, all pairs together, that is less than 10^-24. Nobody who chooses user ids can do better, because the key is
+// drawn anew for every look and never leaves it.
 type fingerprint struct{ hi, lo uint64 }
 
 // plus adds modulo 2^128.

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,6 +27,7 @@ type look struct {
 	prints *fingerprints
 	// told are the orders that witnesses know, and whether they were seen in a slot or in the stream.
 	told map[string]bool
+	pace pace
 }
 
 // look reads in the order in which an order travels: slots, stream, Postgres. An event that a worker persists meanwhile
@@ -41,6 +43,7 @@ func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale) (*sighting, err
 	if l.before, err = a.Counters(ctx, sale); err != nil {
 		return nil, err
 	}
+	l.pace = newPace(l.before)
 	sums := &survey{}
 	books, ledger, err := l.read(ctx, sums)
 	if err != nil {
@@ -117,14 +120,13 @@ func (l *look) eachSlot(
 			if !ok {
 				slot = lua.Slot{OrderID: redisstore.Unreadable}
 			}
-			failed = do(p, userID, slot)
+			if failed = l.rest(ctx); failed == nil {
+				failed = do(p, userID, slot)
+			}
 			return failed == nil
 		})
-		if err != nil {
+		if err = cmp.Or(err, failed); err != nil {
 			return err
-		}
-		if failed != nil {
-			return failed
 		}
 	}
 	return nil
@@ -133,13 +135,15 @@ func (l *look) eachSlot(
 // events reads the sale's events in the stream.
 func (l *look) events(ctx context.Context, b *books) error {
 	for _, p := range l.sale.Partitions {
+		var failed error
 		err := redisstore.EachEvent(ctx, l.rdb, l.keys, p, func(e pipeline.Event) bool {
 			if e.SaleID == l.sale.ID {
 				l.event(b, &e)
 			}
-			return true
+			failed = l.rest(ctx)
+			return failed == nil
 		})
-		if err != nil {
+		if err = cmp.Or(err, failed); err != nil {
 			return err
 		}
 	}
@@ -173,7 +177,12 @@ func (l *look) orders(ctx context.Context, b *books) (pipeline.Ledger, error) {
 		delete(b.events, uuid.MustParse(o.OrderID))
 		return nil
 	}
-	live := func(o pipeline.LedgerOrder) error { return b.add(ctx, l.entryOf(liveEntry, &o)) }
+	live := func(o pipeline.LedgerOrder) error {
+		if err := l.rest(ctx); err != nil {
+			return err
+		}
+		return b.add(ctx, l.entryOf(liveEntry, &o))
+	}
 	r := releases{look: l, books: b}
 	unapplied := func(o pipeline.LedgerOrder) error { return r.take(ctx, o) }
 	ledger, err := l.ledger.Ledger(ctx, l.sale.ID, inFlight, known, live, unapplied)

@@ -11,8 +11,8 @@ import (
 // releases finds out which releases that Postgres has not noted as applied are still owed: those whose slot names the
 // order. Once the slot is gone the release was applied, and only Postgres does not know yet.
 //
-// Redis is asked for these slots once Postgres has named them. That is as good as before: a slot that was there when the
-// look began goes away by a release only, and then the look is not exact.
+// Redis is asked for these slots once Postgres has named them. That is as good as before: a slot that was there when
+// the look began goes away by a release only, and then the look is not exact.
 type releases struct {
 	look  *look
 	books *books

@@ -44,8 +44,8 @@ func (l *look) waitlists(ctx context.Context) ([]auditedWaitlist, error) {
 
 // bothWays finds the buyers who wait and hold a slot, page by page.
 //
-// A buyer's slot is read after the entry. One whose accept Redis had counted when the look began was there all along, so
-// the buyer did both at once. One that came later may have been handed over to the buyer in between.
+// A buyer's slot is read after the entry. One whose accept Redis had counted when the look began was there all along,
+// so the buyer did both at once. One that came later may have been handed over to the buyer in between.
 func (l *look) bothWays(ctx context.Context, p pipeline.Partition, w *auditedWaitlist) error {
 	var page []string
 	var failed error
