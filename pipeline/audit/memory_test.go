@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"runtime"
 	"testing"
@@ -67,4 +68,22 @@ func TestAnAuditHoldsNoSale(t *testing.T) {
 		t.Errorf("clean: %d bytes held for each of %d orders, want at most %d", w.perOrder(), w.rows, mostHeld)
 	}
 	t.Logf("clean: %d KiB held", (int64(w.most)-int64(w.base))>>10)
+
+	taken := make([]string, 500)
+	for i := range taken {
+		taken[i] = fmt.Sprint("buyer-", 1+i*bigSale/len(taken))
+	}
+	if err := r.Redis.HDel(r.Ctx(), r.Keys.Buyers(1, r.Sale.ID), taken...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.rows, w.most, w.base = 0, 0, weigh()
+	report, err = auditor.Look(r.Ctx(), r.Sale)
+	if err != nil || !report.Exact || report.LostBuyers != int64(len(taken)) || report.StrayBuyers != 0 ||
+		report.Buyers != bigSale-int64(len(taken)) {
+		t.Fatalf("got %+v, %v, want %d orders without a slot", report, err, len(taken))
+	}
+	if w.rows != 2*bigSale || w.perOrder() > mostHeld {
+		t.Errorf("wrong: %d bytes held for each order, want at most %d, after %d rows", w.perOrder(), mostHeld, w.rows)
+	}
+	t.Logf("wrong: %d KiB held", (int64(w.most)-int64(w.base))>>10)
 }

@@ -33,8 +33,8 @@ const (
 	auditEvery = time.Minute
 	// auditShare bounds the time spent on audits to a hundredth, so that big sales are audited more rarely.
 	auditShare = 100
-	// reconcileSlots is the largest sale whose buyers are audited automatically: the audit keeps them in memory, some 600
-	// bytes each. Bigger ones are left to sluice audit.
+	// reconcileSlots is the largest sale whose buyers are audited automatically: while that lasts, a second or, if buyers
+	// order, five, the units of no sale are checked. Bigger ones are left to sluice audit.
 	reconcileSlots = 200_000
 	// lowerEvery is how often a sale that sells units twice is repaired automatically.
 	lowerEvery = 10 * time.Minute
@@ -338,7 +338,7 @@ func (r *Reconciler) suspect(sales []*pipeline.Sale, drifts map[string]audit.Dri
 	return chosen
 }
 
-// small reports whether a sale's buyers fit into the memory that an audit may take here.
+// small reports whether a sale's buyers are few enough to be audited here.
 func (r *Reconciler) small(ctx context.Context, sale *pipeline.Sale) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
