@@ -92,7 +92,7 @@ type site struct {
 	log     string // the file
 }
 
-func newSite(t *testing.T, stock int) *site {
+func newSite(t *testing.T, stock int, settings ...string) *site {
 	t.Helper()
 	ctx := t.Context()
 	servers, err := localservers.Start(ctx)
@@ -113,14 +113,14 @@ func newSite(t *testing.T, stock int) *site {
 	must(t, err)
 	must(t, recovery.EnsureVerified(ctx, s.rdb, pipeline.DefaultKeys, store, 16, quiet))
 	must(t, sales.NewPublisher(s.rdb, pipeline.DefaultKeys, store, 16, quiet).Create(ctx, s.sale))
-	s.serve(t)
+	s.serve(t, settings...)
 	return s
 }
 
 var listening = regexp.MustCompile(`"api listening" url=http://([0-9.:]+)`)
 
 // serve builds the api and starts it.
-func (s *site) serve(t *testing.T) {
+func (s *site) serve(t *testing.T, settings ...string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "api")
 	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
@@ -137,7 +137,7 @@ func (s *site) serve(t *testing.T) {
 	})
 	s.api, err = s.servers.Run(localservers.Program{
 		Name: "api", Path: binary, Stdout: log, Stderr: log,
-		Env: append(os.Environ(), "REDIS_URL="+s.servers.Redis.URL(), "DATABASE_URL="+s.servers.Postgres.URL(),
+		Env: append(append(os.Environ(), settings...), "REDIS_URL="+s.servers.Redis.URL(), "DATABASE_URL="+s.servers.Postgres.URL(),
 			"ACCEPT_JOURNAL="+filepath.Join(t.TempDir(), "journal"),
 			"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "AUTH_MODE=dev", "LOG_FORMAT=text"),
 	})
