@@ -73,6 +73,10 @@ bench: setup ## measure, as ratios against the bare thing; ARGS=-h lists what ca
 bench-rebuild: setup ## time the rebuild of a sale with 1,000,000 live orders, and clean restarts; ARGS="-orders 100000"
 	@cd bench && go run -buildvcs=false ./rebuild $(ARGS)
 
+.PHONY: bench-audit
+bench-audit: setup ## time and memory of the audit of a big sale, and what it costs buyers; ARGS="-orders 10000000 -rounds 0"
+	@cd bench && go run -buildvcs=false ./audit $(ARGS)
+
 # Of the long run: faults are injected for so many minutes. A seed makes the same plan of faults again.
 CHAOS_MINUTES ?= 5
 CHAOS_SEED ?= 0

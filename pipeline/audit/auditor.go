@@ -45,7 +45,7 @@ func NewAuditor(rdb redis.UniversalClient, keys pipeline.Keys, ledger LedgerSour
 // look was disturbed, the report is not exact. When the context ends after the first look, the report is of what was
 // seen until then. Errors: KindUnavailable, KindNotLoaded.
 func (a *Auditor) Audit(ctx context.Context, sale *pipeline.Sale) (*Report, error) {
-	seen, err := a.see(ctx, sale)
+	seen, err := a.see(ctx, sale, false)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ type StrayBuyer struct {
 
 // Inspect is Audit, with what a repair needs to know.
 func (a *Auditor) Inspect(ctx context.Context, sale *pipeline.Sale) (Inspection, error) {
-	seen, err := a.see(ctx, sale)
+	seen, err := a.see(ctx, sale, true)
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -79,15 +79,15 @@ func (a *Auditor) Inspect(ctx context.Context, sale *pipeline.Sale) (Inspection,
 	return Inspection{Report: seen.report, Strays: strays, Repairable: seen.repairable}, nil
 }
 
-// see looks until nothing more can be learned by looking again.
-func (a *Auditor) see(ctx context.Context, sale *pipeline.Sale) (*sighting, error) {
+// see looks until nothing more can be learned by looking again. It keeps the fingerprints of stray buyers if asked to.
+func (a *Auditor) see(ctx context.Context, sale *pipeline.Sale, strays bool) (*sighting, error) {
 	var seen *sighting
-	began := time.Now()
+	found, began := 0, time.Now() // exact looks with findings
 	for count := range auditLooks {
 		if count > 0 {
 			retry.Sleep(ctx, auditPause)
 		}
-		next, err := a.look(ctx, sale)
+		next, err := a.look(ctx, sale, strays)
 		if seen != nil && ctx.Err() != nil {
 			break // this look may have been cut off; the one before it was not
 		}
@@ -97,9 +97,12 @@ func (a *Auditor) see(ctx context.Context, sale *pipeline.Sale) (*sighting, erro
 		if seen == nil || next.report.Exact || !seen.report.Exact { // a disturbed look does not outweigh a finding
 			seen = next
 		}
+		if next.report.Exact && !next.report.Clean() {
+			found++
+		}
 		// A finding in an exact look may be a change on its way to Redis, and gone a moment later: it is looked for again. A
 		// big sale takes longer to read than such a change to arrive.
-		lasts := count > 0 && time.Since(began) > auditLooks*auditPause
+		lasts := found > 1 && time.Since(began) > auditLooks*auditPause
 		if seen.report.Exact && (seen.report.Clean() || lasts) {
 			break
 		}

@@ -23,6 +23,7 @@ const readTimeout = 15 * time.Minute
 type look struct {
 	*Auditor
 	sale   *pipeline.Sale
+	keep   bool // the fingerprints of stray buyers, not only their number
 	before PartitionCounters
 	prints *fingerprints
 	// told are the orders that witnesses know, and whether they were seen in a slot or in the stream.
@@ -34,12 +35,12 @@ type look struct {
 // is then seen in both places, and counted once, by its order id; it is never missed. Stock and accepts are read
 // together, and before them: all three are counted up to that instant, also when they are read again. What buyers were
 // told is read before everything else (see witnesses), and compared with everything else.
-func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale) (*sighting, error) {
+func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale, strays bool) (*sighting, error) {
 	witnesses, err := a.witnesses(ctx, sale)
 	if err != nil {
 		return nil, err
 	}
-	l := &look{Auditor: a, sale: sale, prints: newFingerprints(), told: ordersOf(witnesses)}
+	l := &look{Auditor: a, sale: sale, keep: strays, prints: newFingerprints(), told: ordersOf(witnesses)}
 	if l.before, err = a.Counters(ctx, sale); err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (a *Auditor) look(ctx context.Context, sale *pipeline.Sale) (*sighting, err
 	if err := l.lostBy(ctx, witnesses); err != nil {
 		return nil, err
 	}
-	seen := &sighting{report: books.report(sale.ID, ledger, found), look: l, strays: found.strays}
+	seen := &sighting{report: books.report(sale.ID, ledger, found), look: l, strays: found.prints}
 	seen.repairable = seen.report.check(l.before.sum(), ledger)
 	seen.report.checkWaitlists(waitlists)
 	seen.report.checkReceipts(witnesses)
@@ -204,7 +205,8 @@ type compared struct {
 	after  PartitionCounters // read last
 	buyers int64             // slots
 	lost   int64             // orders without a slot
-	strays []fingerprint     // slots without an order
+	strays int64             // slots without an order
+	prints []fingerprint     // the same, if they are to be kept
 }
 
 // compare has a closer look where the sums differ. A disturbed look proves nothing, and needs none.
@@ -221,7 +223,9 @@ func (l *look) compare(ctx context.Context, sums *survey, after PartitionCounter
 		}
 		slots, strays := s.result()
 		found.after, found.buyers, found.lost = b.latest, found.buyers+slots, found.lost+s.lost
-		found.strays = append(found.strays, strays...)
+		if found.strays += int64(len(strays)); l.keep {
+			found.prints = append(found.prints, strays...)
+		}
 		s.held = nil
 	}
 	return found, nil
@@ -258,7 +262,7 @@ func (b *books) report(saleID string, ledger pipeline.Ledger, found compared) *R
 		SaleID: saleID, Total: ledger.Total, Stock: redis.Stock, Live: b.units, InFlight: b.inFlight, Unapplied: b.releasing,
 		Withdrawn: withdrawn, Drift: ledger.Total - redis.Stock - b.units - b.inFlight - b.releasing - withdrawn,
 		Orders: ledger.Orders, Accepted: redis.Accepted, Buyers: found.buyers,
-		StrayBuyers: int64(len(found.strays)), LostBuyers: found.lost, Exact: b.before.onlyAccepts(found.after),
+		StrayBuyers: found.strays, LostBuyers: found.lost, Exact: b.before.onlyAccepts(found.after),
 		Rejected: ledger.ByStatus[pipeline.StatusRejected], Letters: ledger.Letters,
 		AcceptsLost: ledger.Lost, Rebuilds: ledger.Rebuilds,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/retry"
 )
@@ -52,5 +53,8 @@ func (l *look) rest(ctx context.Context) error {
 		retry.Sleep(ctx, restShare*min(time.Since(p.resumed), longestWork))
 	}
 	p.resumed = time.Now()
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "the audit was cut off")
+	}
+	return nil
 }
