@@ -12,9 +12,9 @@ import (
 
 const (
 	weighedOrders = 100_000
-	// mostSlot and mostEvent are what an order may take of Redis' memory, in bytes: its slot until it ends, its event until
-	// a worker has persisted it. They are measured on Redis 7.0 with a user id of 36 characters, and a fifth is added for
-	// other versions and for how full a hash table happens to be.
+	// mostSlot and mostEvent are what an order may take of Redis' memory, in bytes: its slot until it ends, its event
+	// until a worker has persisted it. They are measured on Redis 7.0 with a user id of 36 characters, and a fifth is
+	// added for other versions and for how full a hash table happens to be.
 	mostSlot  = 300
 	mostEvent = 150
 )

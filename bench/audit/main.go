@@ -81,7 +81,7 @@ func (s *stage) load(ctx context.Context) error {
 	if err := s.Fill(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("%d live orders copied into Postgres in %s; %d cores, %s\n", s.orders, round(time.Since(began)),
+	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", s.orders, round(time.Since(began)),
 		runtime.NumCPU(), runtime.Version())
 	began = time.Now()
 	if err := s.Redis.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err(); err != nil {
@@ -93,7 +93,7 @@ func (s *stage) load(ctx context.Context) error {
 	if err := s.Verifier().Ensure(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("Redis was rebuilt in %s and uses %s\n", round(time.Since(began)), s.RedisPeak(ctx))
+	fmt.Fprintf(os.Stdout, "Redis was rebuilt in %s and uses %s\n", round(time.Since(began)), s.RedisPeak(ctx))
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (s *stage) measure(ctx context.Context, name string, lost int64) error {
 		report.Live != int64(s.orders) || report.Buyers != int64(s.orders)-lost || report.StrayBuyers != 0 {
 		return fmt.Errorf("%s: the audit found %+v", name, report)
 	}
-	fmt.Printf("%-26s %s; resident memory of this process: %s before, %d MiB at most\n", name+":", round(took), before,
+	fmt.Fprintf(os.Stdout, "%-26s %s; resident memory of this process: %s before, %d MiB at most\n", name+":", round(took), before,
 		peak>>20)
 	if peak > mostMemory {
 		return fmt.Errorf("%s: more than %d MiB", name, mostMemory>>20)
@@ -152,7 +152,7 @@ func (s *stage) auditing(ctx context.Context, auditor *audit.Auditor) (int, erro
 		report, err := auditor.Audit(ctx, s.Sale)
 		switch {
 		case ctx.Err() != nil:
-			return audits, nil
+			return audits, nil //nolint:nilerr // the round is over
 		case err != nil:
 			return audits, err
 		case !report.Clean() || !report.Exact:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -45,10 +46,10 @@ func (s *stage) compareRates(ctx context.Context) error {
 			return err
 		}
 		ratios = append(ratios, with/without)
-		fmt.Printf("accepts/s: %.0f, and %.0f while audits run (%d ended): %.2f\n", without, with, audits, with/without)
+		fmt.Fprintf(os.Stdout, "accepts/s: %.0f, and %.0f while audits run (%d ended): %.2f\n", without, with, audits, with/without)
 	}
 	slices.Sort(ratios)
-	fmt.Printf("ratio of accepts/s with audits / without: median %.2f (%.2f to %.2f)\n", ratios[len(ratios)/2], ratios[0],
+	fmt.Fprintf(os.Stdout, "ratio of accepts/s with audits / without: median %.2f (%.2f to %.2f)\n", ratios[len(ratios)/2], ratios[0],
 		ratios[len(ratios)-1])
 	if err := s.drained(ctx); err != nil {
 		return err
@@ -57,7 +58,7 @@ func (s *stage) compareRates(ctx context.Context) error {
 	if err != nil || !report.Clean() || !report.Exact {
 		return fmt.Errorf("in the end: %+v, %w", report, err)
 	}
-	fmt.Printf("in the end: %d orders, clean and exact\n", report.Live)
+	fmt.Fprintf(os.Stdout, "in the end: %d orders, clean and exact\n", report.Live)
 	return nil
 }
 

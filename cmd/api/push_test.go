@@ -137,7 +137,8 @@ func (s *site) serve(t *testing.T, settings ...string) {
 	})
 	s.api, err = s.servers.Run(localservers.Program{
 		Name: "api", Path: binary, Stdout: log, Stderr: log,
-		Env: append(append(os.Environ(), settings...), "REDIS_URL="+s.servers.Redis.URL(), "DATABASE_URL="+s.servers.Postgres.URL(),
+		Env: append(append(os.Environ(), settings...),
+			"REDIS_URL="+s.servers.Redis.URL(), "DATABASE_URL="+s.servers.Postgres.URL(),
 			"ACCEPT_JOURNAL="+filepath.Join(t.TempDir(), "journal"),
 			"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "AUTH_MODE=dev", "LOG_FORMAT=text"),
 	})

@@ -15,7 +15,7 @@ const mostLater = 10_000
 
 // entry is what one of the stores has of an accept.
 type entry struct {
-	print     fingerprint
+	hash      fingerprint
 	sequence  int64
 	quantity  int32
 	partition int16
@@ -75,7 +75,7 @@ func (b *books) add(ctx context.Context, e entry) error {
 		return nil
 	}
 	if e.kind == slotEntry {
-		b.compare.slot(e.print, true)
+		b.compare.slot(e.hash, true)
 	}
 	if b.isMeanwhile(&e) {
 		return nil
@@ -100,16 +100,16 @@ func (b *books) refresh(ctx context.Context) (err error) {
 func (b *books) count(e *entry) {
 	switch e.kind {
 	case slotEntry:
-		b.compare.slot(e.print, false)
+		b.compare.slot(e.hash, false)
 	case liveEntry:
 		b.units += int64(e.quantity)
-		b.compare.order(e.print)
+		b.compare.order(e.hash)
 	case eventEntry:
 		b.inFlight += int64(e.quantity)
-		b.compare.order(e.print)
+		b.compare.order(e.hash)
 	case releaseEntry:
 		b.releasing += int64(e.quantity)
-		b.compare.release(e.print)
+		b.compare.release(e.hash)
 	}
 }
 

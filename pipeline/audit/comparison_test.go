@@ -68,8 +68,10 @@ func TestCompare(t *testing.T) {
 		{"no slots at all", sample{slots: none, orders: right}, 0, 0, 1000},
 		{"no orders at all", sample{slots: right}, 1000, 1000, 0},
 		{"releases to come", sample{slots: right, orders: right[3:], releases: right[:3]}, 1000, 0, 0},
-		{"an order with two releases", sample{slots: right, orders: right[1:],
-			releases: append(right[:1:1], right[0])}, 1000, 0, 0},
+		{"an order with two releases", sample{
+			slots: right, orders: right[1:],
+			releases: append(right[:1:1], right[0]),
+		}, 1000, 0, 0},
 		{"slots taken meanwhile", sample{slots: right, late: other, orders: right}, 1000, 0, 0},
 		{"an order whose slot was taken anew", sample{slots: right[1:], late: right[:1], orders: right}, 999, 0, 0},
 	} {

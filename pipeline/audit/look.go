@@ -105,7 +105,7 @@ func (l *look) slots(ctx context.Context, b *books) error {
 			l.told[slot.OrderID] = true
 		}
 		return b.add(ctx, entry{
-			kind: slotEntry, print: l.prints.of(p, slot.OrderID, userID), partition: int16(p), sequence: slot.Sequence,
+			kind: slotEntry, hash: l.prints.of(p, slot.OrderID, userID), partition: int16(p), sequence: slot.Sequence,
 		})
 	})
 }
@@ -156,7 +156,7 @@ func (l *look) event(b *books, e *pipeline.Event) {
 		l.told[e.OrderID] = true
 	}
 	entry := entry{
-		kind: eventEntry, print: l.prints.of(e.Partition, e.OrderID, e.UserID), partition: int16(e.Partition),
+		kind: eventEntry, hash: l.prints.of(e.Partition, e.OrderID, e.UserID), partition: int16(e.Partition),
 		sequence: e.Sequence, quantity: int32(e.Quantity), //nolint:gosec // up to MaxQuantityLimit
 	}
 	if b.isMeanwhile(&entry) {
@@ -195,7 +195,7 @@ func (l *look) orders(ctx context.Context, b *books) (pipeline.Ledger, error) {
 
 func (l *look) entryOf(k kind, o *pipeline.LedgerOrder) entry {
 	return entry{
-		kind: k, print: l.prints.of(o.Partition, o.OrderID, o.UserID), partition: int16(o.Partition), sequence: o.Sequence,
+		kind: k, hash: l.prints.of(o.Partition, o.OrderID, o.UserID), partition: int16(o.Partition), sequence: o.Sequence,
 		quantity: int32(o.Quantity), //nolint:gosec // up to MaxQuantityLimit
 	}
 }
