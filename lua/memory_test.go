@@ -16,7 +16,7 @@ const (
 	// until a worker has persisted it. They are measured on Redis 7.0 with a user id of 36 characters, and a fifth is
 	// added for other versions and for how full a hash table happens to be.
 	mostSlot  = 300
-	mostEvent = 150
+	mostEvent = 180
 )
 
 // What an order takes of Redis' memory stays within bounds, as docs/benchmarks.md states it.

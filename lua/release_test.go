@@ -59,6 +59,7 @@ func TestReleaseWithdraws(t *testing.T) {
 	want := before
 	sale.Stock = 1
 	want.Sale, want.Buyers = saleHash(sale, 2, 1), map[string]string{"bob": before.Buyers["bob"]}
+	want.Ended = map[string]string{"ann": before.Buyers["ann"]}
 	same(t, "state after", f.state(), want)
 	f.unchanged("the second run", func() { same(t, "released", f.mustRelease(withdrawn), []bool{false}) })
 	again := request(3, "ann")
@@ -171,6 +172,7 @@ func TestReleaseRefusesBadArguments(t *testing.T) {
 		}
 		keys := []string{
 			f.saleKeys.Sale, f.saleKeys.Buyers, f.saleKeys.Trusted, f.saleKeys.Orders, f.saleKeys.Waitlist, f.saleKeys.Waiting,
+			f.saleKeys.Ended,
 		}
 		f.badCall("release.lua", keys, saleID, 9, "ann", orderID(1), "yes")
 		good := lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)}

@@ -20,8 +20,7 @@ const (
 	floodClients = 10_000
 	// floods is how often all of them order at the same moment.
 	floods = 5
-	// memoryLimit is given to the api as GOMEMLIMIT, in MiB: 30 KiB for each connection and its request, and the rest. As
-	// shipped the heap may grow to a GiB before it is collected (see internal/process), and a leak would not show.
+	// memoryLimit is the collector's, in MiB (internal/process): 30 KiB for each connection and its request, and the rest.
 	memoryLimit = 384
 	// mostResident is what the api may take of the machine's memory under any number of such floods, in MiB. The limit is
 	// one for the collector: what lives is not bounded by it, and takes more where it is too much. A sixth is added for
@@ -32,7 +31,7 @@ const (
 // TestAFloodIsBoundedInMemory: an api process, the program that ships, gets more orders than it can take, again and
 // again, while Redis stands still. What its queues don't hold is refused, and its memory stays within a bound.
 func TestAFloodIsBoundedInMemory(t *testing.T) {
-	s := newSite(t, floods*floodClients, fmt.Sprintf("GOMEMLIMIT=%dMiB", memoryLimit))
+	s := newSite(t, floods*floodClients)
 	before := s.memory(t)
 	if before.peak == 0 {
 		t.Skip("this system does not tell what a process takes")

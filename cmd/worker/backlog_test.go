@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// longBacklog is how many entries a worker finds in the stream. In a map of events they would take 100 MB.
-	longBacklog = 200_000
+	// longBacklog is how many entries a worker finds in the stream. In a map of events they would take 60 MB.
+	longBacklog = 120_000
 	// mostWorker is what a worker may take of the machine's memory, in MB, however long the backlog is. It holds two
 	// batches of 500 orders, and what their statements take; the rest is the program and garbage not yet collected.
 	mostWorker = 96
