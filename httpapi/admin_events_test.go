@@ -25,6 +25,9 @@ func giveHistory(r *adminRig) {
 		r.expect(post("endpoints/1/"+change, strings.Repeat(" ", 70_000)), 413, "too-large")
 		r.expect(post("endpoints/1/"+change, "{}").with("Content-Type", "text/plain"), 415, "unsupported-media-type")
 	}
+	r.exec(`insert into outbox (type, sale_id, data, position) values ('sale.paused', 'drop-1', '{}', 1000)`)
+	r.exec(`update endpoints set cursor = 1000`)
+	r.expect(post("endpoints/1/replay", `{"from":1000}`), 200, "")
 }
 
 // TestAdminEventHistory: the events of a sale and of an order, page by page; and what is asked to be sent once more.

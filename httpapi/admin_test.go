@@ -55,7 +55,7 @@ func (r *adminRig) each(send func(call)) {
 			switch {
 			case path == "sales" && method == http.MethodPost:
 				body = `{"id":"drop-9","total":1}`
-			case path == "endpoints/1/resend", path == "endpoints/1/replay":
+			case strings.HasPrefix(path, "endpoints/1/re"): // resend, replay
 				body = `{"from":1}`
 			case path == "endpoints" && method == http.MethodPost:
 				body = `{"url":"https://example.com/x"}`

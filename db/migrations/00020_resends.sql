@@ -14,8 +14,8 @@ create table resends (
     requested_at timestamptz not null default now(),
 
     constraint resends_pkey primary key (endpoint_id, position),
-    constraint resends_endpoint foreign key (endpoint_id) references endpoints on delete cascade,
-    constraint resends_event foreign key (event) references outbox on delete cascade
+    constraint resends_endpoint_registered foreign key (endpoint_id) references endpoints on delete cascade,
+    constraint resends_event_kept foreign key (event) references outbox on delete cascade
 );
 
 -- For the second of the two.
