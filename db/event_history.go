@@ -84,8 +84,8 @@ func (s *Store) ResendEvents(
 	defer cancel()
 	var endpoints int64
 	var resent webhook.Resent
-	err := s.pool.QueryRow(ctx, resendQuery, r.SaleID, r.OrderID, r.Type, r.EventID, r.From, r.To, webhook.MaxResent, actor,
-		id).Scan(&endpoints, &resent.Events, &resent.Last)
+	err := s.pool.QueryRow(ctx, resendQuery, r.SaleID, r.OrderID, r.Type, r.EventID, r.From, r.To, webhook.MaxResent,
+		actor, id).Scan(&endpoints, &resent.Events, &resent.Last)
 	if err == nil && endpoints == 0 {
 		err = pgx.ErrNoRows
 	}

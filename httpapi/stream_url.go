@@ -39,8 +39,8 @@ const (
 	paramSignature = "signature"
 )
 
-// streamSigner signs the URLs by which a browser's EventSource, which can't send a header, opens the stream of one order
-// as one buyer.
+// streamSigner signs the URLs by which a browser's EventSource, which can't send a header, opens the stream of one
+// order as one buyer.
 type streamSigner struct{ key []byte }
 
 // newStreamSigner derives the key. Without a secret the URLs are valid at this process alone.

@@ -40,7 +40,8 @@ func TestASignedURLOpensAStream(t *testing.T) {
 	other := r.expect(order("drop-1", "bob", ""), 202, "").header.Get("Location")
 	r.persist(sale)
 	got := decode[streamURL](t, r.expect(askStream(path, "ann"), 200, ""))
-	if left := time.Until(got.ExpiresAt); left <= 0 || left > 5*time.Minute || !strings.HasPrefix(got.URL, path+"/events?") {
+	left := time.Until(got.ExpiresAt)
+	if left <= 0 || left > 5*time.Minute || !strings.HasPrefix(got.URL, path+"/events?") {
 		t.Fatalf("got %+v, valid for %s", got, left)
 	}
 	anonymous := func(url string) call { return call{method: http.MethodGet, path: url} }
@@ -112,7 +113,8 @@ func TestThePagesOfAnOrigin(t *testing.T) {
 		!strings.Contains(placed.header.Get("Access-Control-Expose-Headers"), "Location") {
 		t.Errorf("an order: got %v", placed.header)
 	}
-	refused := r.expect(order("drop-1", "ann", "").with("Origin", shop), 409, "already-ordered") // a page reads problems too
+	// A page reads problems too.
+	refused := r.expect(order("drop-1", "ann", "").with("Origin", shop), 409, "already-ordered")
 	if refused.header.Get("Access-Control-Allow-Origin") != shop {
 		t.Errorf("a problem: got %v", refused.header)
 	}

@@ -23,7 +23,7 @@ type waitingOrder struct {
 	ClosedAt    string `json:"closed_at"`
 }
 
-// waitRig is a sale of one unit, ordered and stored, for which bob and then cy wait. It returns the paths of the orders.
+// waitRig is a sale of one unit, ordered and stored, for which bob and then cy wait. It returns the orders' paths.
 func waitRig(t *testing.T, o rigOptions) (r *rig, sale *pipeline.Sale, ann, bob, cy string) {
 	t.Helper()
 	r = newRig(t, o)
@@ -37,8 +37,8 @@ func waitRig(t *testing.T, o rigOptions) (r *rig, sale *pipeline.Sale, ann, bob,
 	return r, sale, ann, path("bob"), path("cy")
 }
 
-// TestAnOrderIsSeenWhileItIsWaitedFor: under the id that the join gave, from the join on; by its buyer alone; and with a
-// final answer for one who has left.
+// TestAnOrderIsSeenWhileItIsWaitedFor: under the id that the join gave, from the join on; by its buyer alone; and with
+// a final answer for one who has left.
 func TestAnOrderIsSeenWhileItIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	r, sale, ann, bob, cy := waitRig(t, rigOptions{})

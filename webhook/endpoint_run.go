@@ -59,9 +59,9 @@ func (r *endpointRun) process(ctx context.Context, e *Event) bool {
 	return true
 }
 
-// resend delivers a page of the events that the endpoint is to get once more. What is new comes first, page by page: who
-// asks for a thousand old ones must not wait for what happens now. It returns how many there were, less than 0 when this
-// run is over.
+// resend delivers a page of the events that the endpoint is to get once more. What is new comes first, page by page: a
+// thousand old ones must not delay what happens now. It returns how many there were, less than 0 when this run is
+// over.
 func (r *endpointRun) resend(ctx context.Context) (int, error) {
 	var events []Resend
 	err := r.call(ctx, func(ctx context.Context) (err error) {
