@@ -50,7 +50,8 @@ func TestExtendOneOrder(t *testing.T) {
 	}
 	f.sequence()
 	wantEvents(t, f.eventsAfter(0),
-		"order.awaiting_payment "+late.OrderID, "order.awaiting_payment "+other.OrderID, "order.extended "+late.OrderID, "order.expired "+other.OrderID)
+		"order.awaiting_payment "+late.OrderID, "order.awaiting_payment "+other.OrderID,
+		"order.extended "+late.OrderID, "order.expired "+other.OrderID)
 	log := one[string](f, `select actor || ' ' || sale_id || ' ' || detail::text from audit_log where action = 'extend'`)
 	for _, part := range []string{"ann@shop drop", late.OrderID, "the provider was down", `"until": "`, `"orders": 1`} {
 		if !strings.Contains(log, part) {

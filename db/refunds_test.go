@@ -204,7 +204,8 @@ func TestMoneyIsAnEvent(t *testing.T) {
 	f.refund(payments.Refund{RefundID: "re_3", Payment: first.ID}) // refused
 	f.sequence()
 	wantEvents(t, f.eventsAfter(0),
-		"order.awaiting_payment "+e.OrderID, "order.paid "+e.OrderID, "payment.received "+e.OrderID, "payment.refund_due "+e.OrderID,
+		"order.awaiting_payment "+e.OrderID, "order.paid "+e.OrderID,
+		"payment.received "+e.OrderID, "payment.refund_due "+e.OrderID,
 		"payment.partially_refunded "+e.OrderID, "payment.refunded "+e.OrderID)
 	data := one[string](f, `select data::text from outbox where type = 'payment.refunded'`)
 	for _, part := range []string{

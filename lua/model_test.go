@@ -52,7 +52,8 @@ type account struct {
 
 func newModel() *model {
 	return &model{
-		slots: map[string]lua.Slot{}, ended: map[string][]lua.Slot{}, consumers: map[string]bool{}, others: map[string]string{},
+		slots: map[string]lua.Slot{}, ended: map[string][]lua.Slot{}, consumers: map[string]bool{},
+		others: map[string]string{},
 		ledger: map[accept]*account{}, waiting: map[string]lua.WaitlistEntry{},
 	}
 }

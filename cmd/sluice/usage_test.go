@@ -40,8 +40,10 @@ func TestWrongUse(t *testing.T) {
 		{"quantity 0", create("--max-quantity", "0"), []string{"max quantity 0"}},
 		{"quantity 1001", create("--max-quantity", "1001"), []string{"max quantity 1001"}},
 		{"closes before it opens", create("--opens", "+2h", "--closes", "+1h"), []string{"closes at", "not after"}},
-		{"a sale that is over", create("--opens", "2020-01-01T00:00:00Z", "--closes", "2020-01-02T00:00:00Z"),
-			[]string{"2020-01-02", "is over"}},
+		{
+			"a sale that is over", create("--opens", "2020-01-01T00:00:00Z", "--closes", "2020-01-02T00:00:00Z"),
+			[]string{"2020-01-02", "is over"},
+		},
 		{"closes when it opens", create("--opens", "now", "--closes", "now"), []string{"not after"}},
 		{"closes in RFC 3339 before it opens", create("--closes", "2020-01-01T00:00:00Z"), []string{"not after"}},
 		{"time of another form", create("--opens", "tomorrow"), []string{"tomorrow", "RFC 3339"}},

@@ -106,7 +106,7 @@ func TestStackThatCannotStartLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }() // nobody uses it
 	for name, test := range map[string]struct {
 		options programs.Options
 		says    string

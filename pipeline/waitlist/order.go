@@ -29,8 +29,8 @@ type Order struct {
 	Exact    bool      // of the position: the sale has one list, and not one on each of several partitions
 }
 
-// Final reports whether nobody waits for the order to change any more: its buyer has left the waitlist, or it is final as
-// an order that is made.
+// Final reports whether nobody waits for the order to change any more: its buyer has left the waitlist, or it is final
+// as an order that is made.
 func (o *Order) Final() bool { return o.Status == StatusLeft || o.Status.Final() }
 
 // Order returns the order that a buyer waits for or has waited for, under the id that was given on joining. Errors:
