@@ -110,7 +110,7 @@ func TestEveryWrongIsFound(t *testing.T) {
 	p.exec(`alter table orders drop constraint orders_number_key`)
 	p.exec(`drop index orders_live_buyer_key`)
 	p.exec(`alter table orders disable trigger user`)
-	p.exec(`alter table sales drop constraint sales_sold_within_total`)
+	p.exec(`alter table sales drop constraint sales_sold_within_total, drop constraint sales_withdrawn_within_total`)
 	dropKey := fmt.Sprintf("sluice:{%s}:", s.sales[1].Partitions[0])
 	next := 0
 	accepted := func(sale string) buyers.Fact {
