@@ -114,9 +114,10 @@ func TestProofOfARealSaleCanFail(t *testing.T) {
 		},
 		{
 			"an order is paid twice",
-			`insert into payments (payment_id, sale_id, order_id, amount, currency, outcome, actor, decided_at)
+			`drop index payments_paid_order_key; insert into payments (payment_id, sale_id, order_id, amount, currency, outcome, actor, decided_at)
 			 values ('other', 'demo', ` + paidInTheRush + `, 1999, 'EUR', 'paid', 'x', now())`,
-			`delete from payments where payment_id = 'other'`,
+			`delete from payments where payment_id = 'other';
+			 create unique index payments_paid_order_key on payments (sale_id, order_id) where outcome = 'paid'`,
 			[]string{onePayment},
 			false,
 		},
