@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/audit"
@@ -25,7 +26,8 @@ func newReturnRig(t *testing.T, total int64, buyers ...string) *returnRig {
 	t.Helper()
 	r := &returnRig{
 		Rig: pipelinetest.New(t, pipelinetest.Options{
-			Sale: pipeline.Sale{Total: total, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"},
+			RedisURL: testkit.PrivateRedis(t).URL(), // one that a test may flush
+			Sale:     pipeline.Sale{Total: total, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR"},
 		}),
 		receipts: map[string]admission.Receipt{},
 	}
