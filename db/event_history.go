@@ -96,7 +96,7 @@ func (s *Store) ResendEvents(
 	return resent, nil
 }
 
-// replayQuery moves an endpoint's cursor back, and takes the claim from whoever delivers to it: its progress would move
+// replayQuery moves an endpoint's cursor back, and takes the claim from the worker that delivers to it: its progress would move
 // the cursor on again. What was to be resent from there on comes by itself.
 const replayQuery = `
 with kept as (

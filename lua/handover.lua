@@ -4,7 +4,7 @@
 -- Why atomic: a unit that is free for an instant between two scripts can be taken by any request, before buyers who
 -- have waited for it. So the script that frees it hands it over in the same step. An order that is made in this way is
 -- an accept like those of admit: stock, slot, event and counter change together. Its event has one field more: w, the
--- ticket on the waitlist, by which others are told that the buyer's turn has come.
+-- ticket on the waitlist, by which other systems learn that the buyer's turn has come.
 --
 -- First come, first served, without exception: while the first in the waitlist wants more units than are free, none
 -- behind it gets any. Nothing is handed over while the sale is not open. A buyer whose entry can't be read, or who has

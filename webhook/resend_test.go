@@ -38,16 +38,24 @@ func (r *rig) passed(id int64, orders int) {
 	}
 }
 
+// delivered is a rig with a receiver that has got the events of so many orders of the sale drop. The deliverer goes on
+// until stop is called.
+func delivered(t *testing.T, orders int) (r *rig, in *receiver, e webhook.Endpoint, ids []string, stop func()) {
+	t.Helper()
+	r = newRig(t)
+	r.sale("drop", 100)
+	in = newReceiver(t)
+	e = in.register(r)
+	ids = r.orders("drop", orders)
+	stop = r.deliverer(r.store, patient)
+	in.wait(orders)
+	r.passed(e.ID, orders)
+	return r, in, e, ids, stop
+}
+
 // TestResend: one event, and a range of them, arrive once more under the ids that they had, and nothing else does.
 func TestResend(t *testing.T) {
-	r := newRig(t)
-	r.sale("drop", 100)
-	in := newReceiver(t)
-	e := in.register(r)
-	ids := r.orders("drop", 5)
-	r.deliverer(r.store, patient)
-	in.wait(5)
-	r.passed(e.ID, 5)
+	r, in, e, ids, _ := delivered(t, 5)
 	resend := func(request webhook.ResendRequest, want int) {
 		t.Helper()
 		got, err := r.endpoints.Resend(t.Context(), "ann", e.ID, request)
@@ -85,14 +93,7 @@ func (r *rig) count(of string) (n int) {
 
 // TestResendOutlivesTrouble: a receiver that fails gets what is resent again, and an operator can leave it out.
 func TestResendOutlivesTrouble(t *testing.T) {
-	r := newRig(t)
-	r.sale("drop", 100)
-	in := newReceiver(t)
-	e := in.register(r)
-	ids := r.orders("drop", 3)
-	stop := r.deliverer(r.store, patient)
-	in.wait(3)
-	r.passed(e.ID, 3)
+	r, in, e, ids, stop := delivered(t, 3)
 	stop()
 	in.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
 		if n%2 == 0 {
@@ -125,14 +126,7 @@ func TestResendOutlivesTrouble(t *testing.T) {
 // TestReplay: a receiver that lost its data gets everything from a position on, in the order in which it came, and what
 // is new after it, while somebody delivers to it all the time.
 func TestReplay(t *testing.T) {
-	r := newRig(t)
-	r.sale("drop", 100)
-	in := newReceiver(t)
-	e := in.register(r)
-	ids := r.orders("drop", 8)
-	r.deliverer(r.store, patient)
-	in.wait(8)
-	r.passed(e.ID, 8)
+	r, in, e, ids, _ := delivered(t, 8)
 	from, err := strconv.ParseInt(in.first[2].Position, 10, 64)
 	must(t, err)
 	_, err = r.endpoints.Replay(t.Context(), "ann", e.ID, from)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -77,13 +76,10 @@ func run(ctx context.Context, o *options) (err error) {
 
 // load fills both stores: Redis is rebuilt from Postgres.
 func (s *stage) load(ctx context.Context) error {
-	began := time.Now()
 	if err := s.Fill(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", s.orders, round(time.Since(began)),
-		runtime.NumCPU(), runtime.Version())
-	began = time.Now()
+	began := time.Now()
 	if err := s.Redis.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err(); err != nil {
 		return err
 	}
@@ -93,7 +89,7 @@ func (s *stage) load(ctx context.Context) error {
 	if err := s.Verifier().Ensure(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "Redis was rebuilt in %s and uses %s\n", round(time.Since(began)), s.RedisPeak(ctx))
+	fmt.Fprintf(os.Stdout, "Redis was rebuilt in %s and uses %s\n", bigsale.Round(time.Since(began)), s.RedisPeak(ctx))
 	return nil
 }
 
@@ -112,7 +108,7 @@ func (s *stage) measure(ctx context.Context, name string, lost int64) error {
 		report.Live != int64(s.orders) || report.Buyers != int64(s.orders)-lost || report.StrayBuyers != 0 {
 		return fmt.Errorf("%s: the audit found %+v", name, report)
 	}
-	fmt.Fprintf(os.Stdout, "%-26s %s; resident memory of this process: %s before, %d MiB at most\n", name+":", round(took), before,
+	fmt.Fprintf(os.Stdout, "%-26s %s; resident memory of this process: %s before, %d MiB at most\n", name+":", bigsale.Round(took), before,
 		peak>>20)
 	if peak > mostMemory {
 		return fmt.Errorf("%s: more than %d MiB", name, mostMemory>>20)
@@ -162,5 +158,3 @@ func (s *stage) auditing(ctx context.Context, auditor *audit.Auditor) (int, erro
 	}
 	return audits, nil
 }
-
-func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

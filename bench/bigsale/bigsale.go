@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -86,8 +87,9 @@ func (s *Stage) Verifier() *recovery.Verifier {
 }
 
 // Fill copies the orders into Postgres, as workers would have persisted them, with the sale's counter and its
-// watermark. Redis does not know of them until the sale is rebuilt.
+// watermark, and prints how long that took. Redis does not know of them until the sale is rebuilt.
 func (s *Stage) Fill(ctx context.Context) error {
+	began := time.Now()
 	p := s.Sale.Partitions[0]
 	at := time.Now().Add(-time.Minute)
 	n := 0
@@ -110,8 +112,12 @@ func (s *Stage) Fill(ctx context.Context) error {
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
-	_, err = s.pool.Exec(ctx, `vacuum analyze orders`)
-	return err
+	if _, err = s.pool.Exec(ctx, `vacuum analyze orders`); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", s.Orders,
+		Round(time.Since(began)), runtime.NumCPU(), runtime.Version())
+	return nil
 }
 
 // Buyer is the id of the buyer of the n-th order, from 1.
@@ -179,3 +185,6 @@ func Peak() string {
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
+
+// Round is a time as it is printed.
+func Round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

@@ -47,12 +47,9 @@ func run(ctx context.Context, orders int) (err error) {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
 	if err := s.Fill(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "%d live orders copied into Postgres in %s; %d cores, %s\n", orders,
-		round(time.Since(began)), runtime.NumCPU(), runtime.Version())
 	if err := s.measure(ctx, "after FLUSHALL",
 		func(ctx context.Context) error { return s.Redis.FlushAll(ctx).Err() }); err != nil {
 		return err
@@ -106,7 +103,7 @@ func (s *stage) measure(ctx context.Context, name string, strike func(context.Co
 	peak, redisPeak := bigsale.Peak(), s.RedisPeak(ctx)
 	fmt.Fprintf(os.Stdout,
 		"%-22s open %s after Redis answered (which took %s); peak memory: this process %s, Redis %s\n",
-		name+":", round(time.Since(answered)), round(answered.Sub(struck)), peak, redisPeak)
+		name+":", bigsale.Round(time.Since(answered)), bigsale.Round(answered.Sub(struck)), peak, redisPeak)
 	return nil
 }
 
@@ -146,8 +143,6 @@ func (s *stage) check(ctx context.Context, orders int) error {
 		return fmt.Errorf("the audit found %+v", report)
 	}
 	fmt.Fprintf(os.Stdout, "%-22s clean and exact, in %s; peak memory: this process %s\n", "audit:",
-		round(time.Since(began)), bigsale.Peak())
+		bigsale.Round(time.Since(began)), bigsale.Peak())
 	return nil
 }
-
-func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

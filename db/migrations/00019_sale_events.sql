@@ -48,7 +48,7 @@ create function announce_sale(kind text, s sales, more jsonb) returns void langu
 $$;
 
 -- The phase in which each sale was last seen: what becomes true by the passing of time has no statement of its own that
--- could carry a trigger. Whoever changes a row here writes the event in the same statement, so that each change of phase
+-- could carry a trigger. A change of a row here and its event are one statement, so that each change of phase
 -- is one event, however many look at once.
 create table sale_phases (
     sale_id text collate "C" not null,

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- What the URLs of event streams are signed with: one secret for all apis of the installation. It is made here, so that
--- no operator has to make one, hand it to every api and keep it. Whoever can read it can read every order besides, so it
+-- no operator has to make one, hand it to every api and keep it. A user who can read it can read every order too, so it
 -- protects nothing more than this database does. `update stream_key set secret = default`, and a restart of the apis,
 -- makes another one. Each UUID has 122 bits from the server's strong random source.
 create table stream_key (

@@ -21,7 +21,7 @@ type connection struct {
 	reader   *bufio.Reader
 	request  []byte // the buffer of the request under way
 
-	mu     sync.Mutex // protects conn and closed: whoever ends the load closes them from outside
+	mu     sync.Mutex // protects conn and closed: the end of a load closes them from another goroutine
 	conn   net.Conn   // nil: not open
 	closed bool       // for good
 }

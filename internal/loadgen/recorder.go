@@ -40,7 +40,7 @@ type recorder struct {
 	lastAfter time.Duration
 }
 
-// outcomeKey is what answers are told apart by.
+// outcomeKey distinguishes answers.
 type outcomeKey struct {
 	kind   Kind
 	status int // 0: no answer

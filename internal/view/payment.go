@@ -50,7 +50,7 @@ func NewPayments(list []payments.Payment) []Payment { return views(list, NewPaym
 type Refund struct {
 	Outcome  string  `json:"outcome"` // refunded, partially_refunded, repeated
 	RefundID string  `json:"refund_id"`
-	Amount   *int64  `json:"amount"` // minor units of currency; null where nobody knows
+	Amount   *int64  `json:"amount"` // minor units of currency; null where it is not known
 	Currency *string `json:"currency"`
 	Payment  Payment `json:"payment"`
 }

@@ -71,10 +71,7 @@ func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, ord
 // Errors: KindInvalid; KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise;
 // KindUnavailable.
 func (c *Canceller) CancelAs(ctx context.Context, saleID, orderID, actor, reason string) (pipeline.Order, error) {
-	if err := pipeline.ValidateActor(actor); err != nil {
-		return pipeline.Order{}, err
-	}
-	if err := pipeline.ValidateReason(reason); err != nil {
+	if err := validateOperator(actor, reason); err != nil {
 		return pipeline.Order{}, err
 	}
 	order, changed, err := c.store.CancelOrderAs(ctx, saleID, orderID, actor, reason)
@@ -95,4 +92,12 @@ func (c *Canceller) cancelled(
 		return order, pipeline.Errorf(pipeline.KindConflict, "the order is %s and can't be cancelled", order.Status)
 	}
 	return order, nil
+}
+
+// validateOperator checks what the audit log says of an operator who changes orders.
+func validateOperator(actor, reason string) error {
+	if err := pipeline.ValidateActor(actor); err != nil {
+		return err
+	}
+	return pipeline.ValidateReason(reason)
 }

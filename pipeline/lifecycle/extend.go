@@ -51,7 +51,7 @@ func NewExtender(store ExtendStore, notifier *notification.Notifier, m *Metrics)
 // Order extends one order. One that has as much time already stays as it is, which is no error. Errors: KindInvalid;
 // KindNotFound; KindConflict, with the order as it is, when it does not await its payment; KindUnavailable.
 func (x *Extender) Order(ctx context.Context, e Extension) (pipeline.Order, error) {
-	if err := e.validate(); err != nil {
+	if err := validateOperator(e.Actor, e.Reason); err != nil {
 		return pipeline.Order{}, err
 	}
 	order, changed, err := x.store.ExtendOrder(ctx, e)
@@ -71,7 +71,7 @@ func (x *Extender) Order(ctx context.Context, e Extension) (pipeline.Order, erro
 // order that is still queued gets its whole time anyway, from when it is stored. After an error some of them may have
 // been extended: call again. Errors: KindInvalid, KindNotFound, KindUnavailable.
 func (x *Extender) Sale(ctx context.Context, e Extension) (int, error) {
-	if err := e.validate(); err != nil {
+	if err := validateOperator(e.Actor, e.Reason); err != nil {
 		return 0, err
 	}
 	extended := 0
@@ -91,11 +91,4 @@ func (x *Extender) Sale(ctx context.Context, e Extension) (int, error) {
 func (x *Extender) report(ctx context.Context, orders []pipeline.Order) {
 	x.metrics.extended.Add(float64(len(orders)))
 	x.notifier.PublishOrders(ctx, orders)
-}
-
-func (e *Extension) validate() error {
-	if err := pipeline.ValidateActor(e.Actor); err != nil {
-		return err
-	}
-	return pipeline.ValidateReason(e.Reason)
 }

@@ -41,10 +41,7 @@ func NewReturner(store ReturnStore, notifier *notification.Notifier, m *Metrics)
 // whatever became of the units then. Errors: KindInvalid; KindNotFound; KindConflict, with the order as it is, when it
 // is not paid; KindUnavailable.
 func (t *Returner) Return(ctx context.Context, r Return) (pipeline.Order, error) {
-	if err := pipeline.ValidateActor(r.Actor); err != nil {
-		return pipeline.Order{}, err
-	}
-	if err := pipeline.ValidateReason(r.Reason); err != nil {
+	if err := validateOperator(r.Actor, r.Reason); err != nil {
 		return pipeline.Order{}, err
 	}
 	order, changed, err := t.store.ReturnOrder(ctx, r)

@@ -50,7 +50,7 @@ func (h *Hub) Watch(saleID, orderID string, seen int) (*Watch, error) {
 func (w *Watch) Changes() <-chan pipeline.Order { return w.changes }
 
 // Hints returns the channel that gets a value when a message names the order and Postgres has no row of it: somebody
-// waits for it, or it is queued. What has changed is not in Postgres; whoever wants to know looks there. It is never
+// waits for it, or it is queued. What has changed is not in Postgres, and is to be looked up in Redis. It is never
 // closed, and a hint that was not taken out stands for all later ones.
 func (w *Watch) Hints() <-chan struct{} { return w.hints }
 

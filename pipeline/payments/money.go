@@ -19,7 +19,7 @@ var exponents = map[string]int{
 }
 
 // MoneyText is an amount of minor units as people read it: 1999 of EUR are "19.99 EUR". Without a currency, whose
-// minor unit nobody knows, there is no amount: "".
+// minor unit is not known, there is no amount: "".
 func MoneyText(amount int64, currency string) string {
 	if currency == "" {
 		return ""

@@ -36,7 +36,7 @@ type Payment struct {
 	RefundedAmount int64     // what was paid back until now, in minor units of Currency
 	RefundedAt     time.Time // when all of it was; zero before
 
-	// Second says that this is money beside the payment that the order has. Of an operator it must be said: whoever
+	// Second says that this is money beside the payment that the order has. An operator must say so: one who
 	// notes once more that an order is paid means the same money. A provider names the money. It is not stored.
 	Second bool
 }
