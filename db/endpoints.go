@@ -84,14 +84,9 @@ func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, type
 // changes anything.
 const (
 	enableQuery = `
-with skipped as (
-	delete from resends where $3 and endpoint_id = $1
-		and position = (select min(position) from resends where endpoint_id = $1)
-		and exists (select from endpoints where id = $1 and disabled_at is not null)
-	returning position
-), e as (
+with e as (
 	update endpoints e set disabled_at = null, disabled_reason = '', failing_since = null, attempts = 0, last_error = '',
-		next_attempt_at = now(), cursor = case when $3 and not exists (select from skipped) then coalesce((
+		next_attempt_at = now(), cursor = case when $3 then coalesce((
 			select min(position) from outbox o
 			where o.position > e.cursor and (cardinality(e.types) = 0 or o.type = any(e.types))
 		), e.cursor) else e.cursor end

@@ -61,7 +61,8 @@ with e as (
 ), noted as (
 	insert into resends (endpoint_id, position, event)
 	select e.id, c.position, c.id from chosen c, e
-	on conflict on constraint resends_pkey do update set requests = resends.requests + 1, requested_at = now()
+	on conflict on constraint resends_pkey do update set requests = resends.requests + 1, requested_at = now(),
+		attempts = 0, failing_since = null, next_attempt_at = now()
 ), counted as (
 	select count(*) as events, min(position) as oldest, max(position) as newest from chosen
 ), logged as (
@@ -74,8 +75,7 @@ with e as (
 select (select count(*) from e), events, coalesce(newest, 0) from counted`
 
 // ResendEvents has an endpoint get some events once more, at most webhook.MaxResent at once, and returns how many and
-// the last one's position. Asking again before a
-// delivery has begun changes nothing. Errors: KindInvalid, KindNotFound,
+// the last one's position. Asking again before a delivery has begun changes nothing. Errors: KindInvalid, KindNotFound,
 // KindUnavailable.
 func (s *Store) ResendEvents(
 	ctx context.Context, actor string, id int64, r webhook.ResendRequest,
@@ -96,8 +96,8 @@ func (s *Store) ResendEvents(
 	return resent, nil
 }
 
-// replayQuery moves an endpoint's cursor back, and takes the claim from the worker that delivers to it: its progress would move
-// the cursor on again. What was to be resent from there on comes by itself.
+// replayQuery moves an endpoint's cursor back, and takes the claim from the worker that delivers to it: its progress
+// would move the cursor on again. What was to be resent from there on comes by itself.
 const replayQuery = `
 with kept as (
 	select min(position) as oldest from outbox
@@ -149,17 +149,54 @@ func (s *Store) notReplayed(ctx context.Context, id, from int64) error {
 		id, from, oldest, passed)
 }
 
-const nextResendsQuery = `
-select ` + eventColumns + `, r.requests from resends r join outbox o on o.id = r.event
-where r.endpoint_id = $1
-order by r.position limit $2`
+// resendDue says of a row r of resends, and its endpoint e, that it may be tried now. longest is the parameter with the
+// longest wait: one that is longer is of a clock that is set back since.
+func resendDue(longest string) string {
+	return `(r.next_attempt_at <= now() or r.next_attempt_at > now() + ` + longest + `)
+	and (e.resends_after is null or e.resends_after <= now() or e.resends_after > now() + ` + longest + `)`
+}
 
-// NextResends returns up to limit events that an endpoint is to get once more, in the order of positions.
+var nextResendsQuery = `
+select ` + eventColumns + `, r.requests, r.attempts
+from resends r join endpoints e on e.id = r.endpoint_id join outbox o on o.id = r.event
+where r.endpoint_id = $1 and ` + resendDue(`$3::interval`) + `
+order by r.next_attempt_at, r.position limit $2`
+
+// NextResends returns up to limit events that an endpoint is to get once more and that are due. Those that have failed
+// come last, the others in the order of positions.
 func (s *Store) NextResends(ctx context.Context, endpointID int64, limit int) ([]webhook.Resend, error) {
 	return queryAll(ctx, s, "events to resend", func(row pgx.CollectableRow) (r webhook.Resend, err error) {
-		r.Event, err = scanEvent(row, &r.Requests)
+		r.Event, err = scanEvent(row, &r.Requests, &r.Attempts)
 		return r, err
-	}, nextResendsQuery, endpointID, limit)
+	}, nextResendsQuery, endpointID, limit, webhook.MaxBackoff)
+}
+
+// failResendQuery gives an event up that has failed for too long. Another request for it begins anew.
+const failResendQuery = `
+with judged as (
+	select position, coalesce(failing_since <= now() - $5::interval, false) as given_up from resends
+	where endpoint_id = $1 and position = $2 and requests = $3
+	for update
+), dropped as (
+	delete from resends r using judged j where r.endpoint_id = $1 and r.position = j.position and j.given_up
+	returning r.position
+), kept as (
+	update resends r set attempts = r.attempts + 1, next_attempt_at = now() + $4,
+		failing_since = least(coalesce(r.failing_since, now()), now())
+	from judged j where r.endpoint_id = $1 and r.position = j.position and not j.given_up
+), paused as (
+	update endpoints set resends_after = now() + $6, missed = missed + (select count(*) from dropped) where id = $1
+)
+select count(*) from dropped`
+
+// FailResend records that an event could not be delivered once more, and pauses the endpoint's resends. It returns
+// true when the event is given up: it has failed for webhook.FailingLimit.
+func (s *Store) FailResend(
+	ctx context.Context, endpointID int64, r *webhook.Resend, f webhook.ResendFailure,
+) (givenUp bool, err error) {
+	dropped, err := queryValue[int](ctx, s, "record a failed resend", failResendQuery,
+		endpointID, r.Position, r.Requests, f.Backoff, webhook.FailingLimit, f.Pause)
+	return dropped > 0, err
 }
 
 // MarkResent records that an event arrived once more. One that was asked for again since it was read stays due.

@@ -47,14 +47,14 @@ func (s *Store) NextEvents(ctx context.Context, after int64, types []string, lim
 // claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped. A lease,
 // or a pause after a failure, that is longer than any, or that began in the future, is of a clock that is set back
 // since.
-const claimQuery = `
+var claimQuery = `
 with due as (
 	select id from endpoints e
 	where disabled_at is null
 		and (next_attempt_at <= now() or next_attempt_at > now() + $4 or failing_since > now() + interval '1 minute')
 		and (leased_until is null or leased_until <= now() or leased_until > now() + $3)
 		and (exists (select from outbox o where o.position > e.cursor)
-			or exists (select from resends r where r.endpoint_id = e.id))
+			or exists (select from resends r where r.endpoint_id = e.id and ` + resendDue(`$4`) + `))
 	order by next_attempt_at
 	limit $1
 	for no key update skip locked

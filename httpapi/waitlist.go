@@ -68,6 +68,8 @@ func notJoined(sale *pipeline.Sale, d *waitlist.Decision) error {
 	switch d.Result {
 	case waitlist.AlreadyOrdered:
 		return alreadyOrdered(liveOrder, sale.ID, d.OrderID)
+	case waitlist.Ended:
+		return alreadyOrdered("with this Idempotency-Key you made an order that has ended", sale.ID, d.OrderID)
 	case waitlist.AlreadyWaiting:
 		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Entry.Quantity,
 			d.Position))

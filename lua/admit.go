@@ -38,10 +38,11 @@ type AdmitRequest struct {
 // AdmitCode is the outcome of one request.
 type AdmitCode string
 
-// Every code. The first four come with the buyer's slot.
+// Every code. The first five come with the buyer's slot.
 const (
 	AdmitAccepted       AdmitCode = "accepted"        // the slot is this order's, now or since an earlier try
 	AdmitReplayed       AdmitCode = "replayed"        // same idempotency key and payload as the order in the slot
+	AdmitEnded          AdmitCode = "ended"           // likewise, and the order has ended since
 	AdmitAlreadyOrdered AdmitCode = "already-ordered" // the buyer's slot holds another order
 	AdmitKeyReused      AdmitCode = "key-reused"      // same idempotency key as the order in the slot, other payload
 	AdmitSoldOut        AdmitCode = "sold-out"        // fewer units left than asked for, or buyers wait for them
@@ -57,7 +58,7 @@ const (
 // AdmitOutcome is the answer to one request.
 type AdmitOutcome struct {
 	Code AdmitCode
-	Slot Slot // set for accepted, replayed, already-ordered and key-reused
+	Slot Slot // set for the first five codes
 }
 
 // AdmitReply is the answer to a batch. Stock, window and limit are zero when the sale is not loaded.
@@ -194,7 +195,7 @@ func decodeOutcome(code, slot any) (AdmitOutcome, error) {
 		return AdmitOutcome{}, err
 	}
 	switch c := AdmitCode(name); c {
-	case AdmitAccepted, AdmitReplayed, AdmitAlreadyOrdered, AdmitKeyReused:
+	case AdmitAccepted, AdmitReplayed, AdmitEnded, AdmitAlreadyOrdered, AdmitKeyReused:
 		slot, err := ParseSlot(value)
 		return AdmitOutcome{Code: c, Slot: slot}, err
 	case AdmitSoldOut, AdmitNotOpen, AdmitClosed, AdmitPaused, AdmitOverLimit, AdmitBacklogFull, AdmitNotLoaded,

@@ -43,7 +43,8 @@
 -- Returns one flat array: now_ms, stock left (units), opens_ms, closes_ms, max_quantity, then two for each request: a
 -- code and the buyer's slot ("" where there is none). Without the sale the first numbers but now_ms are 0.
 --   accepted         the slot is this order's, filled now or by an earlier run
---   replayed         the buyer has or had a slot, filled under the same idempotency key for the same payload
+--   replayed         the buyer has a slot, filled under the same idempotency key for the same payload
+--   ended            the buyer had such a slot, of an order that has ended since
 --   key-reused       the buyer has or had a slot, filled under the same idempotency key for another payload
 --   already-ordered  the buyer has a slot, and this request has no key or another one
 --   sold-out         fewer units are left than asked for, or buyers wait for them
@@ -143,18 +144,18 @@ local function fields_of(slot)
 end
 
 -- slot_under is the slot that a buyer's idempotency key has filled: the one that the buyer has, or one of an order that
--- has ended. Where there is none, it is the one that the buyer has.
+-- has ended (the second result). Where there is none, it is the one that the buyer has.
 local function slot_under(user, key_hash)
   local slot = slot_of[user]
   if key_hash == '-' or not ended_of[user] or slot and select(2, fields_of(slot)) == key_hash then
-    return slot
+    return slot, false
   end
   for earlier in string.gmatch(ended_of[user], '[^;]+') do
     if select(2, fields_of(earlier)) == key_hash then
-      return earlier
+      return earlier, true
     end
   end
-  return slot
+  return slot, false
 end
 
 local now = string.format('%.0f', now_ms)
@@ -174,7 +175,8 @@ for at = first, last, width do
   if not quantity or quantity < 1 or quantity % 1 ~= 0 then
     return redis.error_reply('BADCALL admit: quantity is not an integer of at least 1')
   end
-  local slot, code = slot_under(user, key_hash), nil
+  local slot, has_ended = slot_under(user, key_hash)
+  local code
   if slot then
     local order, key, payload = fields_of(slot)
     if not order then
@@ -183,10 +185,12 @@ for at = first, last, width do
       code = 'accepted'
     elseif key == '-' or key ~= key_hash then
       code = 'already-ordered'
-    elseif payload == payload_hash then
-      code = 'replayed'
-    else
+    elseif payload ~= payload_hash then
       code = 'key-reused'
+    elseif has_ended then
+      code = 'ended'
+    else
+      code = 'replayed'
     end
   elseif shut then
     code = shut

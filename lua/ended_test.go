@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"sluice/lua"
@@ -24,7 +25,7 @@ func TestAKeyOutlivesItsOrder(t *testing.T) {
 		f.unchanged(when, func() {
 			got := f.mustAdmit(again(7, "key1", "payload1"), again(8, "key1", "other"), request(1, "ann")).Outcomes
 			same(t, when, got, []lua.AdmitOutcome{
-				{Code: lua.AdmitReplayed, Slot: first.Slot}, {Code: lua.AdmitKeyReused, Slot: first.Slot}, first,
+				{Code: lua.AdmitEnded, Slot: first.Slot}, {Code: lua.AdmitKeyReused, Slot: first.Slot}, first,
 			})
 		})
 	}
@@ -34,6 +35,9 @@ func TestAKeyOutlivesItsOrder(t *testing.T) {
 		t.Fatalf("another key: got %s", second.Code)
 	}
 	check("beside a second order")
+	same(t, "ann joins under the first key", f.join(again(9, "key1", "other")), lua.JoinReply{
+		Code: lua.JoinEnded, Slot: first.Slot, OpensMS: sale.OpensMS, MaxQuantity: sale.MaxQuantity,
+	})
 	got := f.mustAdmit(again(9, "key2", "payload1"), again(9, "key9", "payload1")).Outcomes
 	same(t, "the second order's key, and a new one", got, []lua.AdmitOutcome{
 		{Code: lua.AdmitReplayed, Slot: second.Slot}, {Code: lua.AdmitAlreadyOrdered, Slot: second.Slot},
@@ -42,6 +46,11 @@ func TestAKeyOutlivesItsOrder(t *testing.T) {
 	f.mustRelease(lua.ReleaseItem{UserID: "ann", OrderID: orderID(2)})
 	f.mustAdmit(request(4, "cy")) // sold out now
 	check("sold out")
+	for key, want := range map[string]lua.Slot{"key1": first.Slot, "key2": second.Slot} {
+		if got := f.join(again(9, key, "payload1")); got.Code != lua.JoinEnded || got.Slot != want {
+			t.Errorf("ann joins under %s: got %+v, want ended and %+v", key, got, want)
+		}
+	}
 	sale.State, sale.Version = "closed", 2
 	f.mustAdjust(sale)
 	check("closed")
@@ -59,7 +68,7 @@ func TestAsManyKeysAreKept(t *testing.T) {
 	for n := 1; n <= orders; n++ {
 		r := request(n, "ann")
 		r.OrderID = orderID(100 + n)
-		want := lua.AdmitReplayed
+		want := lua.AdmitEnded
 		if n <= orders-lua.MaxEndedSlots {
 			want = lua.AdmitAccepted
 		}
@@ -70,6 +79,21 @@ func TestAsManyKeysAreKept(t *testing.T) {
 		if got.Code == lua.AdmitAccepted { // the next key is the oldest again
 			f.do("HDEL", f.saleKeys.Buyers, "ann")
 		}
+	}
+}
+
+// An order whose slot is filled a second time, because Redis had lost the release, is kept once.
+func TestAnOrderIsKeptOnce(t *testing.T) {
+	f := newFixture(t)
+	f.load(f.openSale(5))
+	for range 2 {
+		if _, err := lua.Resubmit(f.ctx, f.rdb, f.saleKeys, saleID, []lua.AdmitRequest{request(1, "ann")}); err != nil {
+			t.Fatal(err)
+		}
+		f.mustRelease(lua.ReleaseItem{UserID: "ann", OrderID: orderID(1)})
+	}
+	if got := f.state().Ended["ann"]; strings.Contains(got, ";") || !strings.HasPrefix(got, orderID(1)) {
+		t.Errorf("got %q, want one slot of the order", got)
 	}
 }
 

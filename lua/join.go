@@ -16,12 +16,13 @@ var joinScript = newScript("join", joinSource)
 // JoinCode is the outcome of a request to wait.
 type JoinCode string
 
-// Every code. The first three come with the buyer's waitlist entry, the fourth with the slot.
+// Every code. The first three come with the buyer's waitlist entry, the next two with the slot.
 const (
 	JoinJoined         JoinCode = "joined"          // the buyer waits, since now or since an earlier request
 	JoinAlreadyWaiting JoinCode = "already-waiting" // for another number of units
 	JoinKeyReused      JoinCode = "key-reused"      // likewise, with the same idempotency key
 	JoinAlreadyOrdered JoinCode = "already-ordered" // the buyer has an order
+	JoinEnded          JoinCode = "ended"           // the buyer had one under the same idempotency key, which has ended
 	JoinNoWaitlist     JoinCode = "no-waitlist"     // the sale has none
 	JoinNotOpen        JoinCode = "not-open"        // before the window
 	JoinClosed         JoinCode = "closed"          // after the window, or closed by an operator
@@ -37,7 +38,7 @@ const (
 type JoinReply struct {
 	Code        JoinCode
 	Entry       WaitlistEntry // of a buyer who waits
-	Slot        Slot          // with JoinAlreadyOrdered
+	Slot        Slot          // with JoinAlreadyOrdered and JoinEnded
 	Position    int64         // from 1; 0 for a buyer who does not wait
 	OpensMS     int64         // Unix time in ms
 	MaxQuantity int           // units in one order
@@ -50,7 +51,7 @@ func Join(ctx context.Context, rdb redis.Scripter, keys SaleKeys, r AdmitRequest
 	if err := r.check(); err != nil {
 		return JoinReply{}, err
 	}
-	raw, err := joinScript.Run(ctx, rdb, []string{keys.Sale, keys.Buyers, keys.Trusted, keys.Waitlist, keys.Waiting},
+	raw, err := joinScript.Run(ctx, rdb, []string{keys.Sale, keys.Buyers, keys.Trusted, keys.Waitlist, keys.Waiting, keys.Ended},
 		r.OrderID, r.Number, r.UserID, r.Quantity, *orNone(&r.KeyHash), *orNone(&r.PayloadHash)).Result()
 	if err != nil {
 		return JoinReply{}, err
@@ -85,7 +86,7 @@ func decodeJoin(reply any) (JoinReply, error) {
 			err = fmt.Errorf("unknown reply: code %s at position %d", code, r.Position)
 		}
 		return r, err
-	case JoinAlreadyOrdered:
+	case JoinAlreadyOrdered, JoinEnded:
 		r.Slot, err = ParseSlot(about)
 		return r, err
 	case JoinNoWaitlist, JoinNotOpen, JoinClosed, JoinPaused, JoinOverLimit, JoinAvailable, JoinFull, JoinNotLoaded,

@@ -12,6 +12,7 @@
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] waitlist  sorted set of the user ids that wait, by ticket
 -- KEYS[5] waiting  hash: user id -> waitlist entry, "order_id quantity number joined_ms ticket key_hash payload_hash"
+-- KEYS[6] ended   hash: user id -> slots of orders that have ended and had a key, the latest first, with ";" between
 --
 -- ARGV[1] order_id      of the order that will be made; no spaces
 -- ARGV[2] number        its order number; 63 bits, so it stays a string throughout
@@ -26,6 +27,7 @@
 --   already-waiting  the buyer waits for another number of units
 --   key-reused       likewise, and the idempotency key is the same
 --   already-ordered  the buyer has a slot
+--   ended            the buyer had a slot, filled under the same idempotency key, of an order that has ended since
 --   no-waitlist      the sale has none
 --   not-open         the window has not begun
 --   closed           an operator closed the sale, or its window has ended
@@ -37,9 +39,9 @@
 --   untrusted        the state of this server process is not verified: it may be old
 -- Raises BADCALL, BADSALE, BADENTRY for arguments, a sale or an entry that none of our scripts writes; nothing changes.
 --
--- Cost: O(log(waitlist)): two INFO, HMGET, two HGET, ZCARD; for a buyer who joins ZADD, two HSET, ZRANK.
+-- Cost: O(log(waitlist)): two INFO, HMGET, three HGET, ZCARD; for a buyer who joins ZADD, two HSET, ZRANK.
 
-local sale, buyers, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local sale, buyers, trusted, waitlist, waiting, ended = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local order_id, number, user, units, key_hash, payload_hash = unpack(ARGV)
 
 local quantity = tonumber(units)
@@ -69,6 +71,14 @@ if not (stock and total and opens_ms and closes_ms and max_quantity and limit an
   return redis.error_reply('BADSALE join: the sale hash lacks a number')
 end
 
+if key_hash ~= '-' then
+  for earlier in string.gmatch(redis.call('HGET', ended, user) or '', '[^;]+') do
+    if string.match(earlier, '^%S+ %d+ %d+ %d+ %d+ (%S+) %S+$') == key_hash then
+      code = 'ended'
+      return { code, earlier, 0, opens_ms, max_quantity }
+    end
+  end
+end
 local slot = redis.call('HGET', buyers, user)
 if slot then
   code = 'already-ordered'

@@ -75,7 +75,11 @@ func (m *model) admitOne(nowMS, maxEvents int64, r lua.AdmitRequest) lua.AdmitOu
 		return lua.AdmitOutcome{Code: lua.AdmitNotLoaded}
 	}
 	if slot, ordered := m.slotUnder(r); ordered {
-		return lua.AdmitOutcome{Code: repeated(slot, r), Slot: slot}
+		code := repeated(slot, r)
+		if code == lua.AdmitReplayed && m.slots[r.UserID] != slot {
+			code = lua.AdmitEnded
+		}
+		return lua.AdmitOutcome{Code: code, Slot: slot}
 	}
 	if code := m.refusal(nowMS, maxEvents, r); code != "" {
 		return lua.AdmitOutcome{Code: code}
@@ -150,7 +154,9 @@ func (m *model) release(items []lua.ReleaseItem) []bool {
 		m.released++
 		given[i] = true
 		if slot.KeyHash != "" {
-			all := append([]lua.Slot{slot}, m.ended[item.UserID]...)
+			all := append([]lua.Slot{slot}, slices.DeleteFunc(slices.Clone(m.ended[item.UserID]), func(s lua.Slot) bool {
+				return s.OrderID == slot.OrderID
+			})...)
 			m.ended[item.UserID] = all[:min(len(all), lua.MaxEndedSlots)]
 		}
 	}

@@ -72,11 +72,12 @@ if #users > 0 then
   earlier = redis.call('HMGET', ended, unpack(users))
 end
 
--- kept is a slot before those that ended earlier, as many as are kept.
-local function kept(slot, others)
+-- kept is a slot before those that ended earlier, as many as are kept. An order whose slot was filled a second time,
+-- because Redis had lost the first release, is there once.
+local function kept(slot, order_id, others)
   local all = { slot }
   for other in string.gmatch(others or '', '[^;]+') do
-    if #all < most_kept then
+    if #all < most_kept and string.match(other, '^%S+') ~= order_id then
       all[#all + 1] = other
     end
   end
@@ -102,7 +103,7 @@ for i, user in ipairs(users) do
       end
       if key ~= '-' then
         keep[#keep + 1] = user
-        keep[#keep + 1] = kept(slot, earlier[i])
+        keep[#keep + 1] = kept(slot, order_id, earlier[i])
       end
     end
   end

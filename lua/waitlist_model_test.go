@@ -25,6 +25,12 @@ func (m *model) join(nowMS int64, r lua.AdmitRequest) lua.JoinReply {
 		return lua.JoinReply{Code: lua.JoinNotLoaded}
 	}
 	reply := lua.JoinReply{OpensMS: m.sale.OpensMS, MaxQuantity: m.sale.MaxQuantity}
+	for _, earlier := range m.ended[r.UserID] {
+		if r.KeyHash != "" && earlier.KeyHash == r.KeyHash {
+			reply.Code, reply.Slot = lua.JoinEnded, earlier
+			return reply
+		}
+	}
 	if slot, ordered := m.slots[r.UserID]; ordered {
 		reply.Code, reply.Slot = lua.JoinAlreadyOrdered, slot
 		return reply

@@ -69,7 +69,15 @@ func (r *endpointRun) resend(ctx context.Context) (int, error) {
 		return err
 	})
 	for i := 0; err == nil && i < len(events); i++ {
-		if !r.deliver(ctx, &events[i].Event) {
+		result, over := r.attempt(ctx, &events[i].Event)
+		switch {
+		case over:
+			return -1, nil
+		case result.Outcome == Gone:
+			r.fail(ctx, &events[i].Event, result)
+			return -1, nil
+		case result.Outcome != Delivered:
+			r.failResend(ctx, &events[i], result)
 			return -1, nil
 		}
 		err = r.call(context.WithoutCancel(ctx), func(ctx context.Context) error {
@@ -85,25 +93,55 @@ func (r *endpointRun) resend(ctx context.Context) (int, error) {
 
 // deliver delivers an event. It returns false when this run is over.
 func (r *endpointRun) deliver(ctx context.Context, e *Event) bool {
-	if time.Since(r.savedAt) >= saveEvery && !r.save(ctx, r.lease) {
+	result, over := r.attempt(ctx, e)
+	if !over && result.Outcome != Delivered {
+		r.fail(ctx, e, result)
 		return false
+	}
+	return !over
+}
+
+// attempt sends an event once. over means that this run is, and that nothing is known of the event.
+func (r *endpointRun) attempt(ctx context.Context, e *Event) (_ Result, over bool) {
+	if time.Since(r.savedAt) >= saveEvery && !r.save(ctx, r.lease) {
+		return Result{}, true
 	}
 	if ctx.Err() != nil {
 		r.save(ctx, 0)
-		return false
+		return Result{}, true
 	}
 	result := r.send(ctx, e)
 	if result.Outcome == Failed && ctx.Err() != nil { // cut off by our own stop, which says nothing about the receiver
 		r.save(ctx, 0)
-		return false
+		return Result{}, true
 	}
 	r.metrics.delivered(r.claim.ID, result)
-	if result.Outcome != Delivered {
-		r.fail(ctx, e, result)
-		return false
+	if result.Outcome == Delivered {
+		r.delivered, r.claim.Attempts = true, 0
 	}
-	r.delivered, r.claim.Attempts = true, 0
-	return true
+	return result, false
+}
+
+// failResend records a failure of an event that was to arrive once more. It is the event's own: the endpoint goes on.
+func (r *endpointRun) failResend(ctx context.Context, e *Resend, result Result) {
+	givenUp := false
+	wait := max(r.backoff(e.Attempts+1), result.RetryAfter)
+	f := ResendFailure{Backoff: wait, Pause: max(min(wait, resendPause), result.RetryAfter)}
+	err := r.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
+		givenUp, err = r.store.FailResend(ctx, r.claim.ID, e, f)
+		return err
+	})
+	switch {
+	case err != nil:
+		r.logFailure(ctx, "a failed delivery can't be recorded", err)
+	case givenUp:
+		r.log.Error("an event that was to be resent is given up; it has failed for a day", "endpoint", r.claim.ID,
+			"event", e.ID, "error", result.Error)
+	default:
+		r.log.Warn("an event could not be resent and will be again", "endpoint", r.claim.ID, "event", e.ID,
+			"attempt", e.Attempts+1, "next_in", wait, "error", result.Error)
+	}
+	r.save(ctx, 0)
 }
 
 // send gives a delivery in flight time to finish when the process is asked to stop.

@@ -72,6 +72,7 @@ type ResendRequest struct {
 type Resend struct {
 	Event
 	Requests int // how often it was asked for when this was read
+	Attempts int // failures since
 }
 
 // Resent is what a request to resend chose.

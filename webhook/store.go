@@ -37,6 +37,12 @@ type Failure struct {
 	Backoff  time.Duration // until the next attempt
 }
 
+// ResendFailure is what follows when an event could not be delivered once more.
+type ResendFailure struct {
+	Backoff time.Duration // until the next attempt
+	Pause   time.Duration // until the endpoint gets another one of those to be resent
+}
+
 // Pruned is what one call deleted from the outbox.
 type Pruned struct {
 	Events int // deleted
@@ -57,10 +63,12 @@ type Store interface {
 	// Fail saves progress and a failure, and gives the claim up. It returns why the endpoint is disabled now, if this
 	// call did it.
 	FailEndpoint(ctx context.Context, c *Claim, p Progress, f Failure) (disabled string, err error)
-	// NextResends returns up to limit events that an endpoint is to get once more.
+	// NextResends returns up to limit events that an endpoint is to get once more and that are due.
 	NextResends(ctx context.Context, endpointID int64, limit int) ([]Resend, error)
 	// MarkResent records that one of them has arrived.
 	MarkResent(ctx context.Context, endpointID int64, r *Resend) error
+	// FailResend records that one of them could not be delivered. It returns true when it is given up.
+	FailResend(ctx context.Context, endpointID int64, r *Resend, f ResendFailure) (givenUp bool, err error)
 	// PruneEvents deletes up to limit events that need not be kept.
 	PruneEvents(ctx context.Context, limit int) (Pruned, error)
 	// Endpoints returns all endpoints without their secrets, by id.

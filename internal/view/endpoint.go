@@ -21,7 +21,7 @@ type Endpoint struct {
 	Attempts       int      `json:"attempts"` // failures in a row
 	NextAttemptAt  *string  `json:"next_attempt_at"`
 	LastError      *string  `json:"last_error"`
-	Missed         int64    `json:"missed"`           // events dropped after two weeks that it had not received
+	Missed         int64    `json:"missed"`           // events it never got: dropped after two weeks, or given up when resent
 	Secret         string   `json:"secret,omitempty"` // only in the answer to its registration
 }
 

@@ -144,7 +144,7 @@ func tally(reply lua.AdmitReply) (accepted, replayed int) {
 		if o.Code == lua.AdmitAccepted {
 			accepted++
 		}
-		if o.Code == lua.AdmitReplayed {
+		if o.Code == lua.AdmitReplayed || o.Code == lua.AdmitEnded {
 			replayed++
 		}
 	}

@@ -54,13 +54,27 @@ func closedFor(sale *pipeline.Sale) Decision {
 	return Decision{Result: Closed, OpensAt: sale.OpensAt, ClosesAt: sale.ClosesAt, MaxQuantity: sale.MaxQuantity}
 }
 
+// receipted reports whether a buyer gets a receipt that states how durable the order is.
+func receipted(code lua.AdmitCode) bool {
+	return code == lua.AdmitAccepted || code == lua.AdmitReplayed || code == lua.AdmitEnded
+}
+
+// resultOf is the result of a decision. To the buyer, a receipt that is given once more is the same whatever became of
+// the order.
+func resultOf(code lua.AdmitCode) Result {
+	if code == lua.AdmitEnded {
+		return Replayed
+	}
+	return Result(code)
+}
+
 // deliver gives each request of a batch its outcome. It returns those whose accept is not confirmed as it must be.
 func (g *gate) deliver(batch []*pendingRequest, made attempted) (unconfirmed []*pendingRequest) {
 	reply, suffices := made.reply, g.controller.confirmer.suffices(made.level)
 	g.note(reply)
 	for i, pending := range batch {
 		outcome := reply.Outcomes[i]
-		if accept := outcome.Code == lua.AdmitAccepted || outcome.Code == lua.AdmitReplayed; accept && !suffices ||
+		if accept := receipted(outcome.Code); accept && !suffices ||
 			!accept && pending.taken.Load() { // Redis had accepted it, and another process may still know of that
 			if !pending.taken.Swap(true) {
 				g.controller.metrics.unconfirmed.Inc()
@@ -78,10 +92,10 @@ func (g *gate) deliver(batch []*pendingRequest, made attempted) (unconfirmed []*
 			continue
 		}
 		pending.answer <- answer{decision: Decision{
-			Result: Result(outcome.Code),
+			Result: resultOf(outcome.Code),
 			Receipt: Receipt{
 				SaleID: g.at.SaleID, OrderID: outcome.Slot.OrderID, Number: outcome.Slot.Number,
-				Quantity: outcome.Slot.Quantity, Durability: made.level, Journaled: made.journaled,
+				Quantity: outcome.Slot.Quantity, Durability: made.level, Journaled: made.journaled && outcome.Code != lua.AdmitEnded,
 				AcceptedAt: time.UnixMilli(outcome.Slot.AcceptedMS).UTC(),
 			},
 			OpensAt: time.UnixMilli(reply.OpensMS).UTC(), ClosesAt: time.UnixMilli(reply.ClosesMS).UTC(),

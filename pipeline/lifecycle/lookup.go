@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
 )
@@ -47,13 +48,43 @@ func (l *Lookup) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (
 	})
 }
 
-// find reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the
-// row is there, so whatever is missing in both, in this order, does not exist.
+// find looks a second time where the answer is that Redis has no slot: it may have lost one, which is there again once
+// the server is verified.
 func (l *Lookup) find(
 	ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error),
 ) (pipeline.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
+	order, err := l.look(ctx, sale, userID, orderID, row)
+	if pipeline.KindOf(err) != pipeline.KindNotFound {
+		return order, err
+	}
+	if err := l.verified(ctx, sale, userID); err != nil {
+		return pipeline.Order{}, err
+	}
+	return l.look(ctx, sale, userID, orderID, row)
+}
+
+// verified returns a KindUnavailable error while what Redis has is not known to be all.
+func (l *Lookup) verified(ctx context.Context, sale *pipeline.Sale, userID string) error {
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
+	seen, err := lua.ReadTrust(ctx, l.rdb, l.keys.ForVerify(sale.PartitionOf(userID), ""))
+	switch {
+	case err != nil:
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
+	case seen.Trust != lua.Trusted:
+		return pipeline.Errorf(pipeline.KindUnavailable,
+			"sale %s is being verified after a restart: your order, if you have one, shows again then", sale.ID)
+	}
+	return nil
+}
+
+// look reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the
+// row is there, so whatever is missing in both, in this order, does not exist.
+func (l *Lookup) look(
+	ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error),
+) (pipeline.Order, error) {
 	queued, slotErr := l.slot(ctx, sale, userID)
 	isQueued := slotErr == nil && (orderID == "" || queued.ID == orderID)
 	order, err := row(ctx)

@@ -112,6 +112,38 @@ func TestAnOrderIsFoundWhereverItIs(t *testing.T) {
 	r.wantBoth("ann", second, pipeline.StatusAwaitingPayment)
 }
 
+// TestALostSlotIsNotMissing: while Redis is being verified, an order that it has lost may come back, so that nobody is
+// told that there is none.
+func TestALostSlotIsNotMissing(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{})
+	anns := r.Admit("ann", 1)
+	p := r.Sale.PartitionOf("ann")
+	slots := r.Keys.Buyers(p, r.Sale.ID)
+	slot := r.Redis.HGet(r.Ctx(), slots, "ann").Val()
+	verified := r.Redis.Get(r.Ctx(), r.Keys.Trusted(p)).Val()
+	if slot == "" || verified == "" {
+		t.Fatalf("slot %q, verified %q: want both", slot, verified)
+	}
+	set := func(what, value string) {
+		t.Helper()
+		if err := r.Redis.Set(r.Ctx(), what, value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Redis.HDel(r.Ctx(), slots, "ann").Err(); err != nil {
+		t.Fatal(err)
+	}
+	set(r.Keys.Trusted(p), "nobody")
+	r.wantNeither("ann", anns.OrderID, pipeline.KindUnavailable)
+	if err := r.Redis.HSet(r.Ctx(), slots, "ann", slot).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantBoth("ann", anns, pipeline.StatusQueued) // also before the verification has ended
+	set(r.Keys.Trusted(p), verified)
+	r.wantNeither("cat", anns.OrderID, pipeline.KindNotFound)
+}
+
 func TestSomebodyElsesOrderIsNotFound(t *testing.T) {
 	t.Parallel()
 	r := newLookupRig(t, pipeline.Sale{})

@@ -16,6 +16,7 @@ const (
 	AlreadyWaiting = Result(lua.JoinAlreadyWaiting) // for another number of units
 	KeyReused      = Result(lua.JoinKeyReused)      // likewise, with the same idempotency key
 	AlreadyOrdered = Result(lua.JoinAlreadyOrdered) // the buyer has an order
+	Ended          = Result(lua.JoinEnded)          // with this idempotency key it had one, which has ended
 	NoWaitlist     = Result(lua.JoinNoWaitlist)     // the sale has none
 	NotOpen        = Result(lua.JoinNotOpen)        // before the window
 	Closed         = Result(lua.JoinClosed)         // after the window, or closed by an operator
