@@ -61,8 +61,8 @@ const adminRoot = "/admin/v1/"
 
 type admin struct{ AdminDeps }
 
-// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token, and the
-// explanations of its problems, /problems/…, to all. It panics when a required dependency is missing.
+// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token; what documents it,
+// which is no secret, to all: /, /admin/v1/docs, /admin/v1/openapi.json and /problems/…. It panics when a required dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
 		d.Repairer == nil || d.Endpoints == nil || d.Log == nil ||
@@ -84,7 +84,10 @@ func NewAdmin(d AdminDeps) http.Handler {
 }
 
 func (a *admin) route(e *echo.Echo) {
+	docs := newViewer("Sluice API for operators", false)
 	for path, handler := range map[string]echo.HandlerFunc{
+		"docs":              docs.page.serve,
+		"docs/:file":        docs.serveFile,
 		"dead-letters":      brief(a.listLetters),
 		"dead-letters/:id":  brief(a.showLetter),
 		"payments":          brief(a.listPayments),
@@ -113,7 +116,16 @@ func (a *admin) route(e *echo.Echo) {
 		e.POST(adminRoot+"sales/:sale/orders/:order/"+verb, brief(handler))
 	}
 	e.POST(adminRoot+"sales/:sale/repair", a.repair)
-	e.Match([]string{http.MethodGet, http.MethodHead}, "/problems/:code", explainProblem)
+	for path, handler := range map[string]echo.HandlerFunc{
+		"/problems/:code": explainProblem,
+		"/problems":       listProblems,
+		"/": index(
+			link{"docs", adminRoot + "docs"}, link{"openapi", adminRoot + "openapi.json"}, link{"health", "/healthz"},
+			link{"ready", "/readyz"}, link{"metrics", "/metrics"},
+		),
+	} {
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, handler)
+	}
 }
 
 // brief bounds a handler that needs less time than an audit.
@@ -171,5 +183,8 @@ func sendPage[V any](c echo.Context, name string, views []V, limit int, id func(
 	return sendJSON(c, http.StatusOK, map[string]any{name: views, "next_after": next})
 }
 
-// isOpen reports whether a path needs no token.
-func isOpen(path string) bool { return strings.HasPrefix(path, "/problems/") }
+// isOpen reports whether a path needs no token: it documents the API, and tells nothing of this installation.
+func isOpen(path string) bool {
+	return path == "/" || path == "/problems" || strings.HasPrefix(path, "/problems/") ||
+		path == adminRoot+"openapi.json" || path == adminRoot+"docs" || strings.HasPrefix(path, adminRoot+"docs/")
+}

@@ -46,9 +46,9 @@ func TestUnservedPathsAndMethods(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.create(newSale("drop-1", 5))
 	for _, path := range []string{
-		"/", "/v1", "/v1/sales/", "/v1/sales/drop-1/", "/v1/sales/drop-1/order",
+		"/v1", "/v1/sales/", "/v1/sales/drop-1/", "/v1/sales/drop-1/order",
 		"/v1/sales/drop-1/orders/",
-		"/v1/sales/drop-1/orders/mine/", "/V1/sales", "//v1/sales", "/problems", "/problems/", "/metrics", "/debug/pprof/",
+		"/v1/sales/drop-1/orders/mine/", "/V1/sales", "//v1/sales", "/problems/", "/metrics", "/debug/pprof/",
 		"/admin/v1/sales",
 	} {
 		got := r.expect(get(path, "ann"), 404, "not-found").problem()

@@ -23,6 +23,7 @@ const (
 var (
 	jsonType    = []string{"application/json"}
 	problemType = []string{"application/problem+json"}
+	scriptType  = []string{"application/javascript"} // as Swagger UI's own
 	htmlType    = []string{"text/html; charset=utf-8"}
 
 	noStore      = []string{"no-store"}            // receipts and problems: true only at this moment, for this buyer

@@ -18,7 +18,7 @@ func (a *api) route(e *echo.Echo) {
 	e.POST(waitlistRoute, a.joinWaitlist)
 	e.DELETE(waitlistRoute, a.leaveWaitlist)
 
-	document, page := newDocument()
+	docs := newViewer("Sluice API", true)
 	for path, handler := range map[string]echo.HandlerFunc{
 		"/v1/sales":                     a.listSales,
 		"/v1/sales/:sale":               a.showSale,
@@ -29,9 +29,15 @@ func (a *api) route(e *echo.Echo) {
 		"/healthz":                      a.health,
 		"/readyz":                       a.ready,
 		"/version":                      a.version,
-		"/openapi.json":                 document.serve,
-		"/docs":                         page.serve,
+		"/openapi.json":                 newDocument().serve,
+		"/docs":                         docs.page.serve,
+		"/docs/:file":                   docs.serveFile,
+		"/problems":                     listProblems,
 		"/problems/:code":               explainProblem,
+		"/": index(
+			link{"docs", "/docs"}, link{"openapi", "/openapi.json"}, link{"sales", "/v1/sales"}, link{"health", "/healthz"},
+			link{"ready", "/readyz"}, link{"version", "/version"},
+		),
 	} {
 		// RFC 9110 asks for HEAD wherever there is GET; net/http leaves the body out.
 		e.Match([]string{http.MethodGet, http.MethodHead}, path, handler)

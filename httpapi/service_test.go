@@ -7,7 +7,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,7 +111,7 @@ func TestPagesStandAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
 	external := regexp.MustCompile(`(?i)<(script|img|link|iframe|object|embed)|(src|action)=|href="[^/#]|url\(|@import`)
-	for _, path := range []string{"/docs", "/problems/sold-out"} {
+	for _, path := range []string{"/problems", "/problems/sold-out"} {
 		answer := r.expect(get(path, ""), 200, "")
 		page := string(answer.body)
 		if found := external.FindString(page); found != "" {
@@ -131,29 +133,77 @@ func TestPagesStandAlone(t *testing.T) {
 	}
 }
 
-func TestDocsShowTheWholeContract(t *testing.T) {
+// TestEveryProblemIsExplained: on the list, and on a page of its own.
+func TestEveryProblemIsExplained(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{})
-	page := string(r.do(get("/docs", "")).body)
-	for path, item := range r.contract.doc.Paths.Map() {
-		for method, op := range item.Operations() {
-			if !strings.Contains(page, `id="`+op.OperationID+`"`) || !strings.Contains(page, ">"+path+"<") {
-				t.Errorf("%s %s is not on the page", method, path)
-			}
-		}
-	}
+	list := string(r.do(get("/problems", "")).body)
 	for _, p := range httpapi.Problems {
-		if !strings.Contains(page, `href="/problems/`+string(p.Code)+`"`) {
-			t.Errorf("%s is not on the page", p.Code)
+		if !strings.Contains(list, `href="/problems/`+string(p.Code)+`"`) {
+			t.Errorf("%s is not on the list", p.Code)
 		}
 		explained := string(r.expect(get("/problems/"+string(p.Code), ""), 200, "").body)
-		if !strings.Contains(explained, p.Title) {
+		if !strings.Contains(explained, p.Title) || !strings.Contains(explained, `href="/problems"`) {
 			t.Errorf("/problems/%s does not explain itself", p.Code)
 		}
 	}
-	for _, leftover := range []string{"$ref", "&lt;nil&gt;", "map[", "<code></code>", "`"} {
-		if strings.Contains(page, leftover) {
-			t.Errorf("the page has %q", leftover)
+}
+
+// TestTheViewerIsWhole: everything that the page of the contract loads is served beside it, compressed or not, and its
+// policy lets it load nothing from elsewhere.
+func TestTheViewerIsWhole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	answer := r.expect(get("/docs", ""), 200, "")
+	for _, source := range regexp.MustCompile(`[a-z]+-src ([^;]*)`).FindAllStringSubmatch(
+		answer.header.Get("Content-Security-Policy"), -1) {
+		for allowed := range strings.FieldsSeq(source[1]) {
+			if !slices.Contains([]string{"'none'", "'self'", "'unsafe-inline'", "data:"}, allowed) {
+				t.Errorf("the policy allows %s", source[0])
+			}
 		}
+	}
+	loaded := regexp.MustCompile(`<(?:link|script)[^>]* (?:href|src)="([^"]*)"`).FindAllStringSubmatch(string(answer.body), -1)
+	if len(loaded) != 4 {
+		t.Errorf("the page loads %d files: %q", len(loaded), loaded)
+	}
+	types := map[string]string{".css": "text/css", ".js": "application/javascript", ".png": "image/png"}
+	for _, one := range loaded {
+		name := one[1]
+		path := "/" + name // relative to /docs
+		plain := r.expect(get(path, ""), 200, "")
+		if got := plain.header.Get("Content-Type"); !strings.HasPrefix(got, types[filepath.Ext(name)]) || len(plain.body) == 0 {
+			t.Errorf("%s: %d bytes of %q", path, len(plain.body), got)
+		}
+		packed := r.expect(get(path, "").with("Accept-Encoding", "gzip"), 200, "")
+		if len(packed.body) == 0 || len(packed.body) > len(plain.body) {
+			t.Errorf("%s: %d bytes compressed, %d otherwise", path, len(packed.body), len(plain.body))
+		}
+	}
+	script := string(r.do(get("/docs/viewer.js", "")).body)
+	if !strings.Contains(script, "fetch('openapi.json')") || strings.Contains(script, "https:") {
+		t.Errorf("the viewer shows another contract: %s", script)
+	}
+	for _, path := range []string{"/docs/swagger-ui.css.gz", "/docs/..", "/docs/embed.go"} {
+		r.expect(get(path, ""), 404, "not-found")
+	}
+}
+
+// TestTheRootLeadsOn: a browser to the documentation, a program to the contract.
+func TestTheRootLeadsOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	browser := r.expect(get("/", "").with("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"), 303, "")
+	if got := browser.header.Get("Location"); got != "/docs" {
+		t.Errorf("a browser is sent to %q", got)
+	}
+	program := r.expect(get("/", ""), 200, "")
+	for _, path := range decode[map[string]string](t, program) {
+		if got := r.do(get(path, "")); got.status != 200 {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	if got := strings.Join(program.header["Link"], ", "); !strings.Contains(got, `</openapi.json>; rel="service-desc"`) {
+		t.Errorf("Link: %s", got)
 	}
 }

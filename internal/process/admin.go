@@ -32,6 +32,8 @@ func adminHandler(cfg config.Config, parts *Parts, reg *prometheus.Registry) htt
 // withAdmin puts the admin side beside health and metrics, which stay open to everybody who reaches the address.
 func withAdmin(ops *http.ServeMux, admin http.Handler) http.Handler {
 	ops.Handle("/admin/v1/", admin)
+	ops.Handle("/problems", admin)
 	ops.Handle("/problems/", admin)
+	ops.Handle("/{$}", admin)
 	return ops
 }
