@@ -15,7 +15,7 @@ func TestTwoDemosAtOnce(t *testing.T) {
 	t.Parallel()
 	demos := make([]*private, 2)
 	for i := range demos {
-		demos[i] = startPrivate(t, "demo", "--json", "--requests", "2000", "--stock", "100", "--seed", strconv.Itoa(i+1),
+		demos[i] = startPrivate(t, nil, "demo", "--json", "--requests", "2000", "--stock", "100", "--seed", strconv.Itoa(i+1),
 			"--pay-within", "25s")
 	}
 	for i, p := range demos {
@@ -34,7 +34,7 @@ func TestTwoDemosAtOnce(t *testing.T) {
 
 func TestDemoThatIsInterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
-	p := startPrivate(t, "demo", "--requests", "4000", "--stock", "200")
+	p := startPrivate(t, nil, "demo", "--requests", "4000", "--stock", "200")
 	testkit.Eventually(t, 3*time.Minute, "the rush to begin",
 		func() bool { return strings.Contains(p.out.String(), "The rush") })
 	p.signal(t, syscall.SIGINT)

@@ -18,7 +18,13 @@ var sandboxDir = regexp.MustCompile(`/tmp/sluice-[0-9]+`)
 // startDev returns once dev says that it runs.
 func startDev(t *testing.T, args ...string) (p *private, api, dir string) {
 	t.Helper()
-	p = startPrivate(t, append([]string{"dev", "--http-addr", "127.0.0.1:0"}, args...)...)
+	return startDevWith(t, nil, args...)
+}
+
+// startDevWith is startDev with some settings.
+func startDevWith(t *testing.T, settings []string, args ...string) (p *private, api, dir string) {
+	t.Helper()
+	p = startPrivate(t, settings, append([]string{"dev", "--http-addr", "127.0.0.1:0"}, args...)...)
 	testkit.Eventually(t, 3*time.Minute, "dev to run",
 		func() bool { return strings.Contains(p.out.String(), "Sluice is running") })
 	api = regexp.MustCompile(`API (http://[0-9.:]+)`).FindStringSubmatch(p.out.String())[1]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,13 +25,13 @@ type private struct {
 	wait func() (exitCode int)
 }
 
-func startPrivate(t *testing.T, args ...string) *private {
+func startPrivate(t *testing.T, settings []string, args ...string) *private {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("needs /proc to see what is left")
 	}
 	p := &private{mark: "SLUICE_TEST_MARK=" + t.Name()}
-	cmd := program(context.WithoutCancel(t.Context()), []string{p.mark}, args...)
+	cmd := program(context.WithoutCancel(t.Context()), append(slices.Clone(settings), p.mark), args...)
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	must(t, cmd.Start())
 	p.pid = cmd.Process.Pid
