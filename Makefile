@@ -113,6 +113,10 @@ fmt: ## format all Go files
 rooms: ## size, exports and arrows of every package; ARGS=-check prints what exceeds a limit
 	@go run -buildvcs=false ./internal/rooms $(ARGS)
 
+.PHONY: test-versions
+test-versions: ## the tests against Redis 7.0 and 8.0, Valkey 8.1, Postgres 15 and 17, in Debian trees (as root; an hour)
+	PACKAGES="$(PACKAGES)" tools/test-versions.sh
+
 .PHONY: compose-test
 compose-test: ## a sale through the compose stack, with a worker killed (needs a Docker engine)
 	deploy/compose-test.sh

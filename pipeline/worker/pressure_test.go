@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/internal/localservers"
 	"sluice/internal/testkit"
 	"sluice/lua"
 	"sluice/pipeline"
@@ -182,32 +183,16 @@ func TestTheDiskOfRedisIsFull(t *testing.T) {
 	}
 }
 
-// TestTheDiskOfPostgresIsFull: the table is one page short of the limit of its files' size. What does not fit waits in
-// the stream, none of it is mistaken for bad data, and once there is room again it is persisted.
+// TestTheDiskOfPostgresIsFull: what does not fit waits in the stream, none of it is mistaken for bad data, and once there
+// is room again it is persisted.
 func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	t.Parallel()
-	const (
-		page  = 8192
-		pages = 2048 // 16 MiB, the size of a file of the write-ahead log: that one must still fit
-	)
 	postgres := testkit.PrivatePostgres(t, "autovacuum = off")
 	log := &pipelinetest.LockedLog{}
 	r := pipelinetest.New(t, pipelinetest.Options{
 		DatabaseURL: postgres.URL(), Sale: pipeline.Sale{Total: 2000}, Log: slog.NewTextHandler(log, nil),
 	})
-	r.CreateSale(pipeline.Sale{ID: "filler"})
-	r.Exec(0, `alter table orders alter column reason set storage plain`)
-	r.Exec(pages-1, `insert into orders
-		(sale_id, id, number, user_id, quantity, status, reason, partition, sequence, accepted_at, closed_at)
-		select 'filler', gen_random_uuid(), n, 'filler-' || n, 1, 'rejected', repeat('x', 7980), 0, n, now(), now()
-		from generate_series(1, $1::integer) n`, pages-1)
-	// Half a page beyond: a write that is cut short is how Postgres learns that a disk is full.
-	if err := postgres.LimitFiles(pages*page + page/2); err != nil {
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip("this system can't limit the files of a running process, which stands for a full disk")
-		}
-		t.Fatal(err)
-	}
+	free := fillDisk(r, postgres)
 	r.AdmitMany("buyer", 1000)
 	r.StartWorker(r.Store, worker.Options{BatchSize: 50})
 	testkit.Eventually(t, pipelinetest.SettleLimit, "the disk to be full", func() bool {
@@ -217,12 +202,41 @@ func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	if got := r.StreamLength(); got == 0 || r.Rows(r.Sale.ID) >= 1100 {
 		t.Errorf("%d events are left, %d rows are there: the disk was not full", got, r.Rows(r.Sale.ID))
 	}
-	if err := postgres.LiftLimit(); err != nil {
-		t.Fatal(err)
-	}
+	free()
 	r.Settled()
 	r.Balanced(r.Sale, 1100)
 	if got := r.Count("sluice_dead_letters_total"); got != 0 {
 		t.Errorf("%v orders were buried, want none", got)
+	}
+}
+
+// fillDisk leaves little room for orders, until free is called. With the rights of root they are on a disk of their own;
+// otherwise their table is one page short of a limit on the size of files.
+func fillDisk(r *pipelinetest.Rig, postgres *localservers.Postgres) (free func()) {
+	const (
+		page  = 8192
+		pages = 2048 // 16 MiB, the size of a file of the write-ahead log: that one must still fit
+	)
+	if disk, ok := testkit.SmallPostgresDisk(r.T, postgres, 16*page); ok {
+		r.Exec(0, `create tablespace small location '`+disk.Dir+`'`)
+		r.Exec(0, `alter table orders set tablespace small`)
+		return func() { disk.Grow(pages * page) }
+	}
+	r.CreateSale(pipeline.Sale{ID: "filler"})
+	r.Exec(0, `alter table orders alter column reason set storage plain`)
+	r.Exec(pages-1, `insert into orders
+		(sale_id, id, number, user_id, quantity, status, reason, partition, sequence, accepted_at, closed_at)
+		select 'filler', gen_random_uuid(), n, 'filler-' || n, 1, 'rejected', repeat('x', 7980), 0, n, now(), now()
+		from generate_series(1, $1::integer) n`, pages-1)
+	// Half a page beyond: a write that is cut short is how Postgres up to 15 learns that a disk is full.
+	if err := postgres.LimitFiles(pages*page + page/2); errors.Is(err, errors.ErrUnsupported) {
+		r.Skip("this process may not mount a disk, and this system can't limit the files of a running process")
+	} else if err != nil {
+		r.Fatal(err)
+	}
+	return func() {
+		if err := postgres.LiftLimit(); err != nil {
+			r.Fatal(err)
+		}
 	}
 }
