@@ -24,6 +24,7 @@ import (
 // operatorStore is what the admin side reads in Postgres.
 type operatorStore interface {
 	sales.Source
+	lifecycle.OrderList
 	Letters(ctx context.Context, filter deadletter.Filter) ([]deadletter.Letter, error)
 	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	Payments(ctx context.Context, filter payments.Filter) ([]payments.Payment, error)
@@ -74,12 +75,15 @@ func NewAdmin(d AdminDeps) http.Handler {
 		d.Now = time.Now
 	}
 	a := &admin{d}
-	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout}
+	common := middleware{
+		log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout, waits: isExport,
+	}
 	e := newEcho()
 	e.Use(common.wrap, a.authenticate)
 	a.route(e)
 	a.routeEndpoints(e)
 	a.routeEvents(e)
+	a.routeOrderList(e)
 	return e
 }
 

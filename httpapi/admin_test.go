@@ -35,6 +35,7 @@ func TestEveryListedAdminAnswerIsGiven(t *testing.T) {
 	giveRecords(r)
 	giveSales(r)
 	giveMoney(r)
+	giveOrderList(r)
 	giveEndpoints(r)
 	giveNobody(r)
 	giveOpen(r)

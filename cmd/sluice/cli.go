@@ -17,7 +17,7 @@ type cli struct {
 	Migrate    migrateCmd    `cmd:"" help:"Bring the database to the schema of this build."`
 	Doctor     doctorCmd     `cmd:"" help:"Check servers and settings, and say what to do about what is wrong."`
 	Sale       saleCmd       `cmd:"" help:"Create, show and change sales."`
-	Order      orderCmd      `cmd:"" help:"Show where an order is, pay it, cancel it, return it or give it more time."`
+	Order      orderCmd      `cmd:"" help:"List, search and export orders; show where one is, pay it, cancel it, return it or give it more time."`
 	Payment    paymentCmd    `cmd:"" help:"List payments, and note which were paid back."`
 	Stream     streamCmd     `cmd:"" help:"Show the order stream of each partition."`
 	Pending    pendingCmd    `cmd:"" help:"Show the orders that were delivered to workers and not acknowledged."`

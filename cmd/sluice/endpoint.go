@@ -156,18 +156,9 @@ func (c *endpointTest) Run(a *app) error {
 
 // withEndpoints works with Postgres alone: events have nothing to do with Redis.
 func (a *app) withEndpoints(do func(*webhook.EndpointService) error) error {
-	defaults := commandDefaults()
-	defaults["REDIS_URL"] = "redis://not-needed"
-	cfg, err := a.settings.load(defaults)
-	if err != nil {
-		return err
-	}
-	s := &stores{cfg: cfg}
-	defer s.close()
-	if err := s.connectPostgres(a.ctx); err != nil {
-		return err
-	}
-	return do(webhook.NewEndpointService(s.postgres, process.WebhookPolicy(cfg)))
+	return a.withPostgres(func(s *stores) error {
+		return do(webhook.NewEndpointService(s.postgres, process.WebhookPolicy(s.cfg)))
+	})
 }
 
 // unknownEndpoint is what to do about an endpoint that does not exist.

@@ -8,6 +8,8 @@ import (
 
 // orderCmd groups what can be asked about orders.
 type orderCmd struct {
+	Ls     orderList   `cmd:"" aliases:"list,search" help:"List stored orders, the newest first, or search for some."`
+	Export orderExport `cmd:"" help:"Write all orders of a choice as CSV or as JSON lines."`
 	Show   orderShow   `cmd:"" help:"Show an order's slot, stream entry, lock, row and releases in one view."`
 	Pay    orderPay    `cmd:"" help:"Note that money came for an order, as the payment provider would."`
 	Cancel orderCancel `cmd:"" help:"Cancel an order that is not paid, and give its units back."`
