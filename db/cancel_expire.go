@@ -45,13 +45,20 @@ func (s *Store) CancelOrder(ctx context.Context, saleID, orderID, userID string)
 
 // operatorCancelQuery also writes the line of the audit log.
 const operatorCancelQuery = `
-with ended as (
-	update orders set status = 'cancelled', closed_at = now()
+with before as (
+	select sale_id, id, status from orders
 	where sale_id = $1 and id = $2::text::uuid and status = any($3::text[])
-	returning *
+	for no key update
+), ended as (
+	update orders o set status = 'cancelled', closed_at = now()
+	from before b
+	where o.sale_id = b.sale_id and o.id = b.id
+	returning o.*
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
-	select $4::text, 'cancel', sale_id, jsonb_build_object('order_id', id, 'reason', $5::text) from ended
+	select $4::text, 'cancel', e.sale_id, jsonb_build_object('order_id', e.id, 'reason', $5::text, 'quantity', e.quantity,
+		'before', jsonb_build_object('status', b.status), 'after', jsonb_build_object('status', e.status))
+	from ended e join before b using (sale_id, id)
 )` + releaseEnded
 
 // CancelOrderAs is CancelOrder for an operator, whose name and reason go to the audit log. The order may be any

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sluice/pipeline/auditlog"
 	"sluice/pipeline/lifecycle"
 )
 
@@ -64,4 +65,10 @@ func literals(args []any) string {
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+// AuditLogQuery is the statement behind a page of the audit log, with its values as literals.
+func AuditLogQuery(filter *auditlog.Filter) (query, values string, err error) {
+	query, args, err := auditLogQuery(filter)
+	return query, literals(args), err
 }

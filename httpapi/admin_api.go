@@ -13,6 +13,7 @@ import (
 
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
+	"sluice/pipeline/auditlog"
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/payments"
@@ -25,6 +26,7 @@ import (
 type operatorStore interface {
 	sales.Source
 	lifecycle.OrderList
+	AuditLog(ctx context.Context, filter auditlog.Filter) ([]auditlog.Entry, error)
 	Letters(ctx context.Context, filter deadletter.Filter) ([]deadletter.Letter, error)
 	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	Payments(ctx context.Context, filter payments.Filter) ([]payments.Payment, error)
@@ -98,6 +100,7 @@ func (a *admin) route(e *echo.Echo) {
 		"sales":             brief(a.listSales),
 		"sales/:sale":       brief(a.showSale),
 		"sales/:sale/audit": a.audit,
+		"log":               brief(a.listLog),
 		"openapi.json":      newAdminDocument().serve,
 	} {
 		e.Match([]string{http.MethodGet, http.MethodHead}, adminRoot+path, handler)

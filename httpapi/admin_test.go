@@ -36,6 +36,7 @@ func TestEveryListedAdminAnswerIsGiven(t *testing.T) {
 	giveSales(r)
 	giveMoney(r)
 	giveOrderList(r)
+	giveLog(r)
 	giveEndpoints(r)
 	giveNobody(r)
 	giveOpen(r)

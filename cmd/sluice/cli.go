@@ -25,6 +25,7 @@ type cli struct {
 	Event      eventCmd      `cmd:"" help:"List the events for other systems."`
 	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test the receivers of events about orders."`
 	Workers    workersCmd    `cmd:"" help:"Show the workers, and which are alive."`
+	Log        logCmd        `cmd:"" help:"Read the audit log: who did what, when, before and after."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
 	Journal    journalCmd    `cmd:"" help:"List, check and replay the accept journals of apis."`

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"os/user"
-	"strings"
 	"time"
 
 	"sluice/internal/process"
@@ -109,25 +105,4 @@ func (a *app) change(id, done string, change func(now time.Time) (pipeline.SaleC
 
 func (a *app) publisher(s *stores) *sales.Publisher {
 	return s.parts(process.NewLogger(a.err, s.cfg)).Publisher()
-}
-
-// maxActorBytes is what the audit log takes.
-const maxActorBytes = 128
-
-// actorVariable names the person who types, where the system's user does not: in a container, or on a shared account.
-const actorVariable = "SLUICE_ACTOR"
-
-// actor is who the audit log says it was: what SLUICE_ACTOR says, else the system's user. Where that has no name, as in
-// a container without a list of users, it is told by its number and the host.
-func actor() string {
-	name := os.Getenv(actorVariable)
-	if u, err := user.Current(); name == "" && err == nil {
-		name = u.Username
-	}
-	if name == "" {
-		host, _ := os.Hostname() // empty, then
-		name = fmt.Sprintf("uid-%d@%s", os.Getuid(), host)
-	}
-	name = "cli:" + strings.ToValidUTF8(name, "?")
-	return name[:min(len(name), maxActorBytes)]
 }

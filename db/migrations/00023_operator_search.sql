@@ -12,4 +12,12 @@ set lock_timeout = 0;
 drop index concurrently if exists orders_accepted_idx;
 create index concurrently orders_accepted_idx on orders (accepted_at, id);
 
+-- Who did it, the newest first.
+drop index concurrently if exists audit_log_actor_idx;
+create index concurrently audit_log_actor_idx on audit_log (actor, id);
+
+-- What it was done to: the order, the dead letter, the payment or the endpoint that the detail names.
+drop index concurrently if exists audit_log_detail_idx;
+create index concurrently audit_log_detail_idx on audit_log using gin (detail jsonb_path_ops);
+
 reset lock_timeout;
