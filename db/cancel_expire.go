@@ -117,12 +117,16 @@ func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, 
 func (s *Store) endOrders(ctx context.Context, query string, args ...any) ([]pipeline.Order, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	ended, err := retryCollisions(ctx, func() ([]pipeline.Order, error) {
-		rows, err := s.pool.Query(ctx, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, scanOrder)
+	ended, err := retryCollisions(ctx, func() (orders []pipeline.Order, err error) {
+		err = s.run(ctx, func(q querier) error {
+			rows, err := q.Query(ctx, query, args...)
+			if err != nil {
+				return err
+			}
+			orders, err = pgx.CollectRows(rows, scanOrder)
+			return err
+		})
+		return orders, err
 	})
 	return ended, wrap(err, "end orders")
 }

@@ -68,7 +68,7 @@ func (s *Store) RecordPayment(
 	var err error
 	for range paymentRounds {
 		record, err = retryCollisions(ctx, func() (record payments.Record, err error) {
-			err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			err = s.begin(ctx, func(tx pgx.Tx) error {
 				t := paymentTx{tx: tx, sale: sale, absent: absent}
 				record, err = t.record(ctx, payment)
 				return err

@@ -88,7 +88,7 @@ func (s *Store) refund(
 	defer cancel()
 	for range paymentRounds { // another one with its webhook id may come in between
 		record, err = retryCollisions(ctx, func() (record payments.RefundRecord, err error) {
-			err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			err = s.begin(ctx, func(tx pgx.Tx) error {
 				record, err = work(ctx, &refundTx{tx: tx})
 				return err
 			})

@@ -15,6 +15,7 @@ import (
 	"sluice/pipeline/audit"
 	"sluice/pipeline/auditlog"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/idempotency"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
@@ -44,6 +45,7 @@ type AdminDeps struct {
 	Auditor   *audit.Auditor
 	Repairer  *recovery.Repairer
 	Endpoints *webhook.EndpointService
+	Requests  *idempotency.Service // answers repeated requests
 	Log       *slog.Logger
 
 	Token   string                // ADMIN_TOKEN; while it is empty every call is refused
@@ -69,9 +71,9 @@ type admin struct{ AdminDeps }
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
 		d.Repairer == nil || d.Endpoints == nil || d.Log == nil ||
-		d.Payments == nil || d.Returner == nil || d.Extender == nil {
-		panic("httpapi: Store, Replayer, Payments, Returner, Extender, Publisher, Stock, Auditor, Repairer, Endpoints and " +
-			"Log are required")
+		d.Payments == nil || d.Returner == nil || d.Extender == nil || d.Requests == nil {
+		panic("httpapi: Store, Replayer, Payments, Returner, Extender, Publisher, Stock, Auditor, Repairer, Endpoints, " +
+			"Requests and Log are required")
 	}
 	if d.Now == nil {
 		d.Now = time.Now
@@ -117,12 +119,12 @@ func (a *admin) route(e *echo.Echo) {
 		"sales/:sale/resume":       a.setState(pipeline.SaleActive),
 		"sales/:sale/close":        a.setState(pipeline.SaleClosed),
 	} {
-		e.POST(adminRoot+path, brief(handler))
+		a.command(e, path, handler)
 	}
 	for verb, handler := range map[string]echo.HandlerFunc{"return": a.returnOrder, "extend": a.extendOrder} {
-		e.POST(adminRoot+"sales/:sale/orders/:order/"+verb, brief(handler))
+		a.command(e, "sales/:sale/orders/:order/"+verb, handler)
 	}
-	e.POST(adminRoot+"sales/:sale/repair", a.repair)
+	e.POST(adminRoot+"sales/:sale/repair", a.once(a.repair))
 	for path, handler := range map[string]echo.HandlerFunc{
 		"/problems/:code": explainProblem,
 		"/problems":       listProblems,

@@ -57,5 +57,5 @@ func execute(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return report(errOut, usageError(err))
 	}
 	a := &app{ctx: ctx, settings: &c.Settings, json: c.JSON, out: out, err: errOut}
-	return report(errOut, parsed.Run(a))
+	return report(errOut, a.run(parsed))
 }

@@ -24,6 +24,7 @@ type endpointCmd struct {
 }
 
 type endpointAdd struct {
+	keyed
 	URL   string   `name:"url" required:"" placeholder:"URL" help:"Where events are sent: https, and not inside the network unless WEBHOOK_ALLOW_PRIVATE=true."`
 	Types []string `placeholder:"TYPE,..." help:"Which events, such as order.paid,sale.sold_out; docs/webhooks.md lists the types; default all."`
 }
@@ -81,6 +82,7 @@ func troubleText(e *webhook.Endpoint) string {
 func typesText(types []string) string { return cmp.Or(strings.Join(types, ","), "all events") }
 
 type endpointEnable struct {
+	keyed
 	ID       int64 `arg:"" help:"Id of the endpoint."`
 	SkipNext bool  `help:"Leave out the event that is next for it, because it can't be delivered."`
 }
@@ -93,6 +95,7 @@ func (c *endpointEnable) Run(a *app) error {
 }
 
 type endpointDisable struct {
+	keyed
 	ID int64 `arg:"" help:"Id of the endpoint."`
 }
 

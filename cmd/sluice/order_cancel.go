@@ -9,6 +9,7 @@ import (
 )
 
 type orderCancel struct {
+	keyed
 	Order  string `arg:"" help:"Id of the order (a UUID)."`
 	Sale   string `required:"" placeholder:"ID" help:"Id of the sale."`
 	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log; at most 1000 bytes."`

@@ -9,6 +9,7 @@ import (
 )
 
 type saleRestock struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 	Add  int64  `required:"" placeholder:"UNITS" help:"Units to add, 1 or more."`
 }
@@ -23,6 +24,7 @@ func (c *saleRestock) Run(a *app) error {
 }
 
 type saleReschedule struct {
+	keyed
 	Sale   string `arg:"" help:"Id of the sale."`
 	Opens  string `placeholder:"TIME" help:"now, +1h or RFC 3339."`
 	Closes string `placeholder:"TIME" help:"now, +1h or RFC 3339."`
@@ -55,6 +57,7 @@ func optionalWhen(text string, now time.Time) (*time.Time, error) {
 }
 
 type salePause struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -62,6 +65,7 @@ type salePause struct {
 func (c *salePause) Run(a *app) error { return a.setState(c.Sale, "paused", pipeline.SalePaused) }
 
 type saleResume struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -69,6 +73,7 @@ type saleResume struct {
 func (c *saleResume) Run(a *app) error { return a.setState(c.Sale, "resumed", pipeline.SaleActive) }
 
 type saleClose struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
