@@ -13,7 +13,7 @@ import (
 
 // deadLetterCmd groups what can be done with dead letters.
 type deadLetterCmd struct {
-	Ls      letterList    `cmd:"" help:"List dead letters, the newest last."`
+	Ls      letterList    `cmd:"" aliases:"list" help:"List dead letters, the newest last."`
 	Show    letterShow    `cmd:"" help:"Show all of one dead letter."`
 	Replay  letterReplay  `cmd:"" help:"Make an order of a dead letter."`
 	Discard letterDiscard `cmd:"" help:"Close a dead letter without making an order of it."`

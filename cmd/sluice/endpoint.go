@@ -14,7 +14,7 @@ import (
 // endpointCmd groups what can be done with the receivers of events.
 type endpointCmd struct {
 	Add     endpointAdd     `cmd:"" help:"Register an endpoint, and show its secret this once."`
-	Ls      endpointList    `cmd:"" help:"List endpoints and how their deliveries stand."`
+	Ls      endpointList    `cmd:"" aliases:"list" help:"List endpoints and how their deliveries stand."`
 	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint continue where it stopped."`
 	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
 	Remove  endpointRemove  `cmd:"" help:"Remove an endpoint and the events that it has not received."`

@@ -66,7 +66,7 @@ func advise(err error, kind pipeline.Kind, advice string) error {
 
 // unknownSale is what to do about a sale that does not exist.
 func unknownSale(err error) error {
-	return advise(err, pipeline.KindNotFound, "sluice sale list shows all of them")
+	return advise(err, pipeline.KindNotFound, "sluice sale ls shows all of them")
 }
 
 // report prints an error as one sentence and returns the exit code.

@@ -11,7 +11,7 @@ import (
 
 // eventCmd groups what can be asked about events for other systems.
 type eventCmd struct {
-	Ls eventList `cmd:"" help:"List the events that are kept, the newest last."`
+	Ls eventList `cmd:"" aliases:"list" help:"List the events that are kept, the newest last."`
 }
 
 type eventList struct {

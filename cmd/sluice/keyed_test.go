@@ -31,7 +31,8 @@ func TestACommandWithAKeyIsDoneOnce(t *testing.T) {
 	with("k1", "sale", "restock", "drop-1", "--add", "6", "--json").mustRefuse(t, 2, "used before", "new key")
 	with("k1", "sale", "close", "drop-1").mustRefuse(t, 2, "used before")
 	with("", restock...).mustRefuse(t, 2, "--idempotency-key", "1 to 255")
-	sluice(t, at, "sale", "resume", "drop-1").mustFine(t)
+	with("k6", "sale", "resume", "drop-1").mustFine(t)
+	with("k6", "sale", "pause", "drop-1").mustRefuse(t, 2, "used before")
 
 	// It died after the change, and before it could keep what it prints.
 	execSQL(t, at, `

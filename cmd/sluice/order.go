@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 
 	"sluice/pipeline"
+	"sluice/pipeline/lifecycle"
 )
 
 // orderCmd groups what can be asked about orders.
@@ -18,17 +19,30 @@ type orderCmd struct {
 }
 
 type orderShow struct {
-	Sale  string `arg:"" help:"Id of the sale."`
 	Order string `arg:"" help:"Id of the order (a UUID)."`
+	Old   string `arg:"" optional:"" hidden:""` // of the form that this had: SALE ORDER
+	Sale  string `placeholder:"ID" help:"Id of the sale; default: that of the stored order."`
 }
 
 // Run shows the order.
 func (c *orderShow) Run(a *app) error {
-	id, err := parseOrderID(c.Order)
+	orderID, saleID := c.Order, c.Sale
+	if c.Old != "" {
+		if c.Sale != "" {
+			return usagef("%s: name one order, and its sale with --sale", oneLine(c.Old))
+		}
+		orderID, saleID = c.Old, c.Order
+	}
+	id, err := parseOrderID(orderID)
 	if err != nil {
 		return err
 	}
-	return a.withSale(c.Sale, func(s *stores, sale *pipeline.Sale) error {
+	if saleID == "" {
+		if saleID, err = a.saleOfOrder(id.String()); err != nil {
+			return err
+		}
+	}
+	return a.withSale(saleID, func(s *stores, sale *pipeline.Sale) error {
 		search := orderSearch{stores: s, sale: sale, id: id}
 		view, err := search.view(a.ctx)
 		if err != nil {
@@ -39,6 +53,23 @@ func (c *orderShow) Run(a *app) error {
 		}
 		return view.print(a)
 	})
+}
+
+// saleOfOrder finds the sale of an order that is stored.
+func (a *app) saleOfOrder(id string) (saleID string, err error) {
+	err = a.withPostgres(func(s *stores) error {
+		page, err := s.postgres.Orders(a.ctx, lifecycle.OrderFilter{OrderID: id, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(page.Orders) == 0 {
+			return pipeline.Errorf(pipeline.KindNotFound,
+				"no order %s is stored; if it is still queued, name its sale with --sale", id)
+		}
+		saleID = page.Orders[0].SaleID
+		return nil
+	})
+	return saleID, err
 }
 
 func parseOrderID(text string) (uuid.UUID, error) {
