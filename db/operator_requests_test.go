@@ -86,7 +86,7 @@ func TestTheLifeOfAKey(t *testing.T) {
 	}
 }
 
-// TestATryThatWasOvertakenChangesNothing: of two tries of one request, in whatever order they come, one changes something.
+// TestATryThatWasOvertakenChangesNothing: of two tries of one request, in whatever order they come, one makes a change.
 func TestATryThatWasOvertakenChangesNothing(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 10)

@@ -136,7 +136,8 @@ func TestExportOfOrders(t *testing.T) {
 	answer := r.expect(ask("GET", "orders/export?sale=drop-1&format=csv", ""), 200, "")
 	rows, err := csv.NewReader(strings.NewReader(string(answer.body))).ReadAll()
 	must(t, err)
-	lines := strings.Split(strings.TrimSpace(string(r.expect(ask("GET", "orders/export?format=jsonl", ""), 200, "").body)), "\n")
+	lines := strings.Split(strings.TrimSpace(
+		string(r.expect(ask("GET", "orders/export?format=jsonl", ""), 200, "").body)), "\n")
 	if len(rows) != len(buyers)+1 || len(lines) != len(buyers) || rows[0][3] != "user_id" || rows[0][5] != "amount" {
 		t.Fatalf("got %d rows and %d lines, %v", len(rows), len(lines), rows[0])
 	}
@@ -159,7 +160,8 @@ func TestExportOfOrders(t *testing.T) {
 	}
 }
 
-// TestABrokenExportShows: a client can tell that the rest is missing, by the answer without an end and by its last line.
+// TestABrokenExportShows: a client can tell that the rest is missing, by the answer without an end and by its last
+// line.
 func TestABrokenExportShows(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)

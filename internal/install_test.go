@@ -15,7 +15,9 @@ func TestMakeInstall(t *testing.T) {
 		t.Skip("there is no make")
 	}
 	tree, prefix := t.TempDir(), filepath.Join(t.TempDir(), "deep", "prefix")
-	for name, text := range map[string]string{"Makefile": read(t, "../Makefile"), "bin/sluice": "#!/bin/sh\necho it is me\n"} {
+	for name, text := range map[string]string{
+		"Makefile": read(t, "../Makefile"), "bin/sluice": "#!/bin/sh\necho it is me\n",
+	} {
 		path := filepath.Join(tree, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)

@@ -104,8 +104,8 @@ func textOf(s *string) string {
 }
 
 // guarded puts an apostrophe before a text that a spreadsheet would run as a formula: a buyer chooses a user id, and
-// =HYPERLINK(…) would act in the name of whoever opens the file. One that begins with an apostrophe gets another, so that
-// leaving out a first apostrophe always gives back the text.
+// =HYPERLINK(…) would act in the name of the person who opens the file. A text that begins with an apostrophe gets
+// another, so that leaving out a first apostrophe always gives back the text.
 func guarded(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r\n'＝＋－＠", []rune(text)[0]) {
 		return "'" + text

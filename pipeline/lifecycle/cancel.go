@@ -68,7 +68,9 @@ func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, ord
 }
 
 // CancelAs ends an order for an operator, who is named in the audit log with the reason, and reports whether it did: an
-// order that is cancelled stays as it is. The order must be in Postgres. Errors: KindInvalid; KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise;
+// order that is cancelled stays as it is. The order must be in Postgres.
+//
+// Errors: KindInvalid; KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise;
 // KindUnavailable.
 func (c *Canceller) CancelAs(
 	ctx context.Context, saleID, orderID, actor, reason string,
