@@ -65,6 +65,17 @@ build: ## bin/api, bin/worker and bin/sluice
 	@test -x bin/sluice || echo "build: compiling (the first time takes a minute or two)"
 	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS:%=./cmd/%)
 
+# Where install puts sluice. Without the right to write there: make install PREFIX=$HOME/.local
+PREFIX ?= /usr/local
+
+.PHONY: install
+install: build ## put sluice on the PATH, into $(PREFIX)/bin; PREFIX=$HOME/.local without root
+	@mkdir -p "$(DESTDIR)$(PREFIX)/bin" && install -m 0755 bin/sluice "$(DESTDIR)$(PREFIX)/bin/sluice" || \
+		{ echo "install: $(DESTDIR)$(PREFIX)/bin can't be written to; try: make install PREFIX=\$$HOME/.local" >&2; exit 1; }
+	@echo "install: $(DESTDIR)$(PREFIX)/bin/sluice"
+	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; \
+		*) echo "install: $(PREFIX)/bin is not on your PATH; add it: export PATH=\"$(PREFIX)/bin:\$$PATH\"" ;; esac
+
 .PHONY: bench
 bench: setup ## measure, as ratios against the bare thing; ARGS=-h lists what can be chosen
 	@cd bench && go run -buildvcs=false . $(ARGS)

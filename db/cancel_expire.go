@@ -45,13 +45,20 @@ func (s *Store) CancelOrder(ctx context.Context, saleID, orderID, userID string)
 
 // operatorCancelQuery also writes the line of the audit log.
 const operatorCancelQuery = `
-with ended as (
-	update orders set status = 'cancelled', closed_at = now()
+with before as (
+	select sale_id, id, status from orders
 	where sale_id = $1 and id = $2::text::uuid and status = any($3::text[])
-	returning *
+	for no key update
+), ended as (
+	update orders o set status = 'cancelled', closed_at = now()
+	from before b
+	where o.sale_id = b.sale_id and o.id = b.id
+	returning o.*
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
-	select $4::text, 'cancel', sale_id, jsonb_build_object('order_id', id, 'reason', $5::text) from ended
+	select $4::text, 'cancel', e.sale_id, jsonb_build_object('order_id', e.id, 'reason', $5::text, 'quantity', e.quantity,
+		'before', jsonb_build_object('status', b.status), 'after', jsonb_build_object('status', e.status))
+	from ended e join before b using (sale_id, id)
 )` + releaseEnded
 
 // CancelOrderAs is CancelOrder for an operator, whose name and reason go to the audit log. The order may be any
@@ -110,12 +117,16 @@ func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, 
 func (s *Store) endOrders(ctx context.Context, query string, args ...any) ([]pipeline.Order, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	ended, err := retryCollisions(ctx, func() ([]pipeline.Order, error) {
-		rows, err := s.pool.Query(ctx, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, scanOrder)
+	ended, err := retryCollisions(ctx, func() (orders []pipeline.Order, err error) {
+		err = s.run(ctx, func(q querier) error {
+			rows, err := q.Query(ctx, query, args...)
+			if err != nil {
+				return err
+			}
+			orders, err = pgx.CollectRows(rows, scanOrder)
+			return err
+		})
+		return orders, err
 	})
 	return ended, wrap(err, "end orders")
 }

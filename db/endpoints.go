@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 	"sluice/webhook"
 )
 
@@ -36,8 +37,11 @@ func (s *Store) Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error
 func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, types []string) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
+	if idempotency.Done(ctx) {
+		return s.addedEndpoint(ctx)
+	}
 	var e webhook.Endpoint
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.begin(ctx, func(tx pgx.Tx) error {
 		// One registration at a time, or two could both be the last one that there is room for. What is read after the
 		// wait is read by another statement, and so is up to date.
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('sluice:endpoints', 0))`); err != nil {
@@ -78,6 +82,15 @@ func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, type
 	})
 	e.Secret = secret
 	return e, wrap(err, "add an endpoint")
+}
+
+// addedEndpoint is the endpoint that an earlier try of the same request registered.
+func (s *Store) addedEndpoint(ctx context.Context) (webhook.Endpoint, error) {
+	added, err := doneDetail[struct{ Endpoint int64 }](ctx, s)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return s.Endpoint(ctx, added.Endpoint)
 }
 
 // The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it
@@ -132,8 +145,10 @@ func (s *Store) changeEndpoint(
 ) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout) // for both statements
 	defer cancel()
-	if _, err := s.exec(ctx, "change an endpoint", query, id, actor, with); err != nil {
-		return webhook.Endpoint{}, err
+	if !idempotency.Done(ctx) {
+		if _, err := s.exec(ctx, "change an endpoint", query, id, actor, with); err != nil {
+			return webhook.Endpoint{}, err
+		}
 	}
 	e, err := s.Endpoint(ctx, id)
 	e.Secret = ""

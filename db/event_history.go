@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 	"sluice/webhook"
 )
 
@@ -82,10 +83,17 @@ func (s *Store) ResendEvents(
 ) (webhook.Resent, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
+	if idempotency.Done(ctx) {
+		done, err := doneDetail[struct {
+			Events int
+			To     int64
+		}](ctx, s)
+		return webhook.Resent{Events: done.Events, Last: done.To, More: done.Events == webhook.MaxResent}, err
+	}
 	var endpoints int64
-	var resent webhook.Resent
-	err := s.pool.QueryRow(ctx, resendQuery, r.SaleID, r.OrderID, r.Type, r.EventID, r.From, r.To, webhook.MaxResent,
-		actor, id).Scan(&endpoints, &resent.Events, &resent.Last)
+	resent, err := queryOne(ctx, s, "resend events", func(row pgx.CollectableRow) (r webhook.Resent, err error) {
+		return r, row.Scan(&endpoints, &r.Events, &r.Last)
+	}, resendQuery, r.SaleID, r.OrderID, r.Type, r.EventID, r.From, r.To, webhook.MaxResent, actor, id)
 	if err == nil && endpoints == 0 {
 		err = pgx.ErrNoRows
 	}
@@ -119,6 +127,11 @@ select count(*) from e`
 func (s *Store) ReplayEvents(ctx context.Context, actor string, id, from int64) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout) // for all statements
 	defer cancel()
+	if idempotency.Done(ctx) {
+		e, err := s.Endpoint(ctx, id)
+		e.Secret = ""
+		return e, err
+	}
 	moved, err := queryValue[int](ctx, s, "replay events", replayQuery, id, actor, from)
 	if err != nil {
 		return webhook.Endpoint{}, err

@@ -2,8 +2,14 @@ package db
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sluice/pipeline/auditlog"
+	"sluice/pipeline/lifecycle"
 )
 
 // The statements whose plans a test looks at.
@@ -35,4 +41,34 @@ func (s *Store) WithConn(ctx context.Context, do func(*pgxpool.Conn) error) erro
 	}
 	defer conn.Release()
 	return do(conn)
+}
+
+// OrderListQuery is the statement behind a page of orders, with its values as literals.
+func OrderListQuery(filter *lifecycle.OrderFilter, look, limit int) (query, values string) {
+	query, args := orderListQuery(filter, look, limit)
+	return query, literals(args)
+}
+
+// literals writes values as SQL.
+func literals(args []any) string {
+	texts := make([]string, len(args))
+	for i, arg := range args {
+		switch value := arg.(type) {
+		case string:
+			texts[i] = "'" + value + "'"
+		case time.Time:
+			texts[i] = "'" + value.Format(time.RFC3339Nano) + "'"
+		case []string:
+			texts[i] = "'{" + strings.Join(value, ",") + "}'"
+		default:
+			texts[i] = fmt.Sprint(value)
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// AuditLogQuery is the statement behind a page of the audit log, with its values as literals.
+func AuditLogQuery(filter *auditlog.Filter) (query, values string, err error) {
+	query, args, err := auditLogQuery(filter)
+	return query, literals(args), err
 }

@@ -35,8 +35,10 @@ const extendBefore = `, extended as (
 	returning o.*
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
-	select $3::text, 'extend', $1, jsonb_build_object('until', event_time($2), 'reason', $4::text, 'orders', count(*),
-		'pay_by_before', event_time(min(b.pay_by)), 'order_id', case when count(*) = 1 then min(b.id::text) end)
+	select $3::text, 'extend', $1, jsonb_strip_nulls(jsonb_build_object('reason', $4::text, 'orders', count(*),
+		'before', jsonb_build_object('pay_by', event_time(min(b.pay_by))), -- the earliest of all
+		'after', jsonb_build_object('pay_by', event_time($2)),
+		'order_id', case when count(*) = 1 then min(b.id::text) end))
 	from before b
 	having count(*) > 0
 )

@@ -53,7 +53,7 @@ func TestExtendOneOrder(t *testing.T) {
 		"order.awaiting_payment "+late.OrderID, "order.awaiting_payment "+other.OrderID,
 		"order.extended "+late.OrderID, "order.expired "+other.OrderID)
 	log := one[string](f, `select actor || ' ' || sale_id || ' ' || detail::text from audit_log where action = 'extend'`)
-	for _, part := range []string{"ann@shop drop", late.OrderID, "the provider was down", `"until": "`, `"orders": 1`} {
+	for _, part := range []string{"ann@shop drop", late.OrderID, "the provider was down", `"after": {"pay_by": "`, `"orders": 1`} {
 		if !strings.Contains(log, part) {
 			t.Errorf("the audit log does not say %s: %s", part, log)
 		}

@@ -61,12 +61,17 @@ func (s *Store) oneOrder(ctx context.Context, query string, args ...any) (pipeli
 	return order, err
 }
 
-func scanOrder(row pgx.CollectableRow) (pipeline.Order, error) {
+func scanOrder(row pgx.CollectableRow) (pipeline.Order, error) { return scanOrderAnd(row) }
+
+// scanOrderAnd reads orderColumns, and what the query selects after them.
+func scanOrderAnd(row pgx.CollectableRow, more ...any) (pipeline.Order, error) {
 	var o pipeline.Order
 	var id uuid.UUID
 	var payBy, paidAt, closedAt *time.Time
-	err := row.Scan(&o.SaleID, &id, &o.Number, &o.UserID, &o.Quantity, &o.Status, &o.Reason, &o.Partition, &o.Sequence,
-		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt, &o.Version)
+	err := row.Scan(append([]any{
+		&o.SaleID, &id, &o.Number, &o.UserID, &o.Quantity, &o.Status, &o.Reason, &o.Partition, &o.Sequence,
+		&o.AcceptedAt, &o.PersistedAt, &payBy, &paidAt, &closedAt, &o.Version,
+	}, more...)...)
 	o.ID = id.String()
 	o.AcceptedAt, o.PersistedAt = o.AcceptedAt.UTC(), o.PersistedAt.UTC()
 	o.PayBy, o.PaidAt, o.ClosedAt = timeOrZero(payBy), timeOrZero(paidAt), timeOrZero(closedAt)

@@ -68,7 +68,7 @@ func (s *Store) RecordPayment(
 	var err error
 	for range paymentRounds {
 		record, err = retryCollisions(ctx, func() (record payments.Record, err error) {
-			err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			err = s.begin(ctx, func(tx pgx.Tx) error {
 				t := paymentTx{tx: tx, sale: sale, absent: absent}
 				record, err = t.record(ctx, payment)
 				return err
@@ -85,8 +85,9 @@ func (s *Store) RecordPayment(
 // paymentTx is the transaction that decides one payment.
 type paymentTx struct {
 	tx     pgx.Tx
-	sale   *pipeline.Sale    // nil where there is no such sale
-	absent payments.Decision // where the order has no row
+	sale   *pipeline.Sale       // nil where there is no such sale
+	absent payments.Decision    // where the order has no row
+	before pipeline.OrderStatus // of the order, where the payment changes it
 }
 
 func (d *paymentTx) record(ctx context.Context, p payments.Payment) (payments.Record, error) {
@@ -173,6 +174,7 @@ func (d *paymentTx) payOrder(
 	}
 	decision := p.Decide(d.sale, &record.Order)
 	if decision.Becomes != "" {
+		d.before = record.Order.Status
 		rows, err := d.tx.Query(ctx, payQuery,
 			p.SaleID, p.OrderID, decision.Becomes, p.PaymentID, statuses(decision.Becomes.Before()))
 		if err != nil {
@@ -193,10 +195,15 @@ func (d *paymentTx) payOrder(
 func (d *paymentTx) insertPayment(
 	ctx context.Context, p *payments.Payment, decision payments.Decision,
 ) (payments.Payment, error) {
-	detail, err := json.Marshal(map[string]any{
+	said := map[string]any{
 		"order_id": p.OrderID, "payment_id": p.PaymentID, "amount": p.Amount, "currency": p.Currency,
 		"outcome": decision.Outcome, "reason": decision.Reason, "order_status": p.OrderStatus,
-	})
+	}
+	if d.before != "" {
+		said["before"] = map[string]any{"status": d.before}
+		said["after"] = map[string]any{"status": p.OrderStatus}
+	}
+	detail, err := json.Marshal(said)
 	if err != nil {
 		return *p, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // callTimeout bounds a call whose context has no deadline. It is the worker's batch deadline: longer would outlive the
@@ -20,17 +21,27 @@ func deadline(ctx context.Context, timeout time.Duration) (context.Context, cont
 	return context.WithTimeout(ctx, timeout)
 }
 
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
+}
+
 // queryAll returns every row of a query. An error names the subject of the query.
 func queryAll[T any](
 	ctx context.Context, s *Store, subject string, scan pgx.RowToFunc[T], query string, args ...any,
 ) ([]T, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return nil, wrap(err, subject)
-	}
-	values, err := pgx.CollectRows(rows, scan)
+	var values []T
+	err := s.run(ctx, func(q querier) error {
+		rows, err := q.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		values, err = pgx.CollectRows(rows, scan)
+		return err
+	})
 	return values, wrap(err, subject)
 }
 
@@ -41,11 +52,14 @@ func queryOne[T any](
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
 	var value T
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return value, wrap(err, subject)
-	}
-	value, err = pgx.CollectExactlyOneRow(rows, scan)
+	err := s.run(ctx, func(q querier) error {
+		rows, err := q.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		value, err = pgx.CollectExactlyOneRow(rows, scan)
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return value, err
 	}
@@ -62,8 +76,13 @@ func queryValue[T any](ctx context.Context, s *Store, subject, query string, arg
 func (s *Store) exec(ctx context.Context, subject, query string, args ...any) (int64, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, query, args...)
-	return tag.RowsAffected(), wrap(err, subject)
+	var changed int64
+	err := s.run(ctx, func(q querier) error {
+		tag, err := q.Exec(ctx, query, args...)
+		changed = tag.RowsAffected()
+		return err
+	})
+	return changed, wrap(err, subject)
 }
 
 // snapshotTimeout bounds the reading of one sale's rows. Ten million live orders take a minute, and several on a busy

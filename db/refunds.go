@@ -88,8 +88,8 @@ func (s *Store) refund(
 	defer cancel()
 	for range paymentRounds { // another one with its webhook id may come in between
 		record, err = retryCollisions(ctx, func() (record payments.RefundRecord, err error) {
-			err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-				record, err = work(ctx, &refundTx{tx})
+			err = s.begin(ctx, func(tx pgx.Tx) error {
+				record, err = work(ctx, &refundTx{tx: tx})
 				return err
 			})
 			return record, err
@@ -102,7 +102,10 @@ func (s *Store) refund(
 }
 
 // refundTx is the transaction that decides one refund.
-type refundTx struct{ tx pgx.Tx }
+type refundTx struct {
+	tx     pgx.Tx
+	before *payments.Payment // where the refund changes it
+}
 
 func (d *refundTx) record(ctx context.Context, r payments.Refund) (payments.RefundRecord, error) {
 	record, same, err := d.known(ctx, &r)
@@ -216,6 +219,8 @@ func (d *refundTx) apply(
 	if outcome == payments.Refunded {
 		becomes = payments.Refunded
 	}
+	was := record.Payment
+	d.before = &was
 	rows, err := d.tx.Query(ctx, refundPaymentQuery, record.Payment.ID, becomes, r.Amount)
 	if err != nil {
 		return err
@@ -238,11 +243,18 @@ func (d *refundTx) apply(
 func (d *refundTx) insert(
 	ctx context.Context, r *payments.Refund, decision payments.Decision, record payments.RefundRecord,
 ) (payments.RefundRecord, error) {
-	detail, err := json.Marshal(map[string]any{
+	said := map[string]any{
 		"refund_id": r.RefundID, "payment": record.Payment.ID, "payment_id": r.PaymentID,
 		"order_id": record.Payment.OrderID, "amount": r.Amount, "currency": r.Currency, "partial": r.Partial,
 		"outcome": decision.Outcome, "reason": decision.Reason, "note": r.Note,
-	})
+	}
+	if d.before != nil {
+		state := func(p *payments.Payment) map[string]any {
+			return map[string]any{"outcome": p.Outcome, "refunded_amount": p.RefundedAmount}
+		}
+		said["before"], said["after"] = state(d.before), state(&record.Payment)
+	}
+	detail, err := json.Marshal(said)
 	if err != nil {
 		return record, err
 	}

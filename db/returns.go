@@ -30,7 +30,8 @@ with ended as (
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
 	select $4::text, 'return', sale_id, jsonb_build_object('order_id', id, 'reason', $5::text, 'quantity', quantity,
-		'restock', not $6::boolean) from ended
+		'restock', not $6::boolean, 'before', jsonb_build_object('status', 'paid'),
+		'after', jsonb_build_object('status', status)) from ended
 ), owed as (
 	insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason, withdrawn)
 	select sale_id, id, sequence, user_id, quantity, partition, status, $6::boolean from ended

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 )
 
 // changeTries bounds how often a change is tried again because another operator changed the sale in between.
@@ -25,6 +26,9 @@ func (s *Store) ChangeSale(
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
+	if idempotency.Done(ctx) {
+		return s.Sale(ctx, id)
+	}
 	for range changeTries {
 		sale, err := s.Sale(ctx, id)
 		if err != nil {

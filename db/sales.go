@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 )
 
 // maxSales is the most sales that one call of Sales returns: a page of some 300 KB.
@@ -30,6 +31,13 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		created.State = pipeline.SaleActive
 	}
 	if err := validateNewSale(&created); err != nil {
+		return err
+	}
+	if idempotency.Done(ctx) {
+		stored, err := s.Sale(ctx, sale.ID)
+		if err == nil {
+			*sale = *stored
+		}
 		return err
 	}
 	detail, err := creationDetail(&created)

@@ -13,7 +13,9 @@ import (
 
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
+	"sluice/pipeline/auditlog"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/idempotency"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
@@ -24,6 +26,8 @@ import (
 // operatorStore is what the admin side reads in Postgres.
 type operatorStore interface {
 	sales.Source
+	lifecycle.OrderList
+	AuditLog(ctx context.Context, filter auditlog.Filter) ([]auditlog.Entry, error)
 	Letters(ctx context.Context, filter deadletter.Filter) ([]deadletter.Letter, error)
 	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	Payments(ctx context.Context, filter payments.Filter) ([]payments.Payment, error)
@@ -41,6 +45,7 @@ type AdminDeps struct {
 	Auditor   *audit.Auditor
 	Repairer  *recovery.Repairer
 	Endpoints *webhook.EndpointService
+	Requests  *idempotency.Service // answers repeated requests
 	Log       *slog.Logger
 
 	Token   string                // ADMIN_TOKEN; while it is empty every call is refused
@@ -66,20 +71,23 @@ type admin struct{ AdminDeps }
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
 		d.Repairer == nil || d.Endpoints == nil || d.Log == nil ||
-		d.Payments == nil || d.Returner == nil || d.Extender == nil {
-		panic("httpapi: Store, Replayer, Payments, Returner, Extender, Publisher, Stock, Auditor, Repairer, Endpoints and " +
-			"Log are required")
+		d.Payments == nil || d.Returner == nil || d.Extender == nil || d.Requests == nil {
+		panic("httpapi: Store, Replayer, Payments, Returner, Extender, Publisher, Stock, Auditor, Repairer, Endpoints, " +
+			"Requests and Log are required")
 	}
 	if d.Now == nil {
 		d.Now = time.Now
 	}
 	a := &admin{d}
-	common := middleware{log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout}
+	common := middleware{
+		log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout, waits: isExport,
+	}
 	e := newEcho()
 	e.Use(common.wrap, a.authenticate)
 	a.route(e)
 	a.routeEndpoints(e)
 	a.routeEvents(e)
+	a.routeOrderList(e)
 	return e
 }
 
@@ -94,6 +102,7 @@ func (a *admin) route(e *echo.Echo) {
 		"sales":             brief(a.listSales),
 		"sales/:sale":       brief(a.showSale),
 		"sales/:sale/audit": a.audit,
+		"log":               brief(a.listLog),
 		"openapi.json":      newAdminDocument().serve,
 	} {
 		e.Match([]string{http.MethodGet, http.MethodHead}, adminRoot+path, handler)
@@ -110,12 +119,12 @@ func (a *admin) route(e *echo.Echo) {
 		"sales/:sale/resume":       a.setState(pipeline.SaleActive),
 		"sales/:sale/close":        a.setState(pipeline.SaleClosed),
 	} {
-		e.POST(adminRoot+path, brief(handler))
+		a.command(e, path, handler)
 	}
 	for verb, handler := range map[string]echo.HandlerFunc{"return": a.returnOrder, "extend": a.extendOrder} {
-		e.POST(adminRoot+"sales/:sale/orders/:order/"+verb, brief(handler))
+		a.command(e, "sales/:sale/orders/:order/"+verb, handler)
 	}
-	e.POST(adminRoot+"sales/:sale/repair", a.repair)
+	e.POST(adminRoot+"sales/:sale/repair", a.once(a.repair))
 	for path, handler := range map[string]echo.HandlerFunc{
 		"/problems/:code": explainProblem,
 		"/problems":       listProblems,

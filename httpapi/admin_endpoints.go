@@ -15,11 +15,11 @@ func (a *admin) routeEndpoints(e *echo.Echo) {
 	const one = adminRoot + "endpoints/:id"
 	read := []string{http.MethodGet, http.MethodHead}
 	e.Match(read, adminRoot+"endpoints", brief(a.listEndpoints))
-	e.POST(adminRoot+"endpoints", brief(a.addEndpoint))
+	a.command(e, "endpoints", a.addEndpoint)
 	e.Match(read, one, brief(a.showEndpoint))
 	e.DELETE(one, brief(a.removeEndpoint))
-	e.POST(one+"/enable", brief(a.enableEndpoint))
-	e.POST(one+"/disable", brief(a.disableEndpoint))
+	a.command(e, "endpoints/:id/enable", a.enableEndpoint)
+	a.command(e, "endpoints/:id/disable", a.disableEndpoint)
 	e.POST(one+"/test", a.testEndpoint) // takes as long as a delivery may
 }
 

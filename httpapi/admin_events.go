@@ -16,10 +16,9 @@ import (
 const listedEvents = 100
 
 func (a *admin) routeEvents(e *echo.Echo) {
-	const one = adminRoot + "endpoints/:id"
 	e.Match([]string{http.MethodGet, http.MethodHead}, adminRoot+"events", brief(a.listEvents))
-	e.POST(one+"/resend", brief(a.resendEvents))
-	e.POST(one+"/replay", brief(a.replayEvents))
+	a.command(e, "endpoints/:id/resend", a.resendEvents)
+	a.command(e, "endpoints/:id/replay", a.replayEvents)
 }
 
 func (a *admin) listEvents(c echo.Context) error {

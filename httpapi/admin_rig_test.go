@@ -44,7 +44,7 @@ func newAdminRig(t *testing.T, c *contract, token string) *adminRig {
 		Publisher: r.publisher, Stock: parts.Stock(), Auditor: parts.Auditor(),
 		Repairer: parts.Repairer(),
 		Endpoints: webhook.NewEndpointService(r.store,
-			webhook.Policy{AllowPrivate: true}), Log: log, Token: token, Metrics: r.registry,
+			webhook.Policy{AllowPrivate: true}), Requests: parts.Requests(), Log: log, Token: token, Metrics: r.registry,
 	}))
 	return &adminRig{&r, public, proxy}
 }

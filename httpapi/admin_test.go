@@ -35,7 +35,10 @@ func TestEveryListedAdminAnswerIsGiven(t *testing.T) {
 	giveRecords(r)
 	giveSales(r)
 	giveMoney(r)
+	giveOrderList(r)
+	giveLog(r)
 	giveEndpoints(r)
+	giveKeys(r)
 	giveNobody(r)
 	giveOpen(r)
 	giveAway(r)
@@ -152,16 +155,27 @@ func TestProblemsOfTheAdminSideExplainThemselves(t *testing.T) {
 // logged checks who did what, by the audit log.
 func (r *adminRig) logged(want string) {
 	r.t.Helper()
+	var got string
+	r.scan(`select string_agg(actor || ' ' || action || ' ' || sale_id, '; ' order by id) from audit_log`, &got)
+	if got != want {
+		r.t.Errorf("the audit log says %q, want %q", got, want)
+	}
+}
+
+// count is the number that a query finds.
+func (r *adminRig) count(query string) (n int) {
+	r.t.Helper()
+	r.scan(query, &n)
+	return n
+}
+
+// scan reads the one value of a query.
+func (r *adminRig) scan(query string, into any) {
+	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), answerLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, r.database)
 	must(r.t, err)
 	defer func() { must(r.t, conn.Close(context.WithoutCancel(ctx))) }()
-	var got string
-	must(r.t,
-		conn.QueryRow(ctx,
-			`select string_agg(actor || ' ' || action || ' ' || sale_id, '; ' order by id) from audit_log`).Scan(&got))
-	if got != want {
-		r.t.Errorf("the audit log says %q, want %q", got, want)
-	}
+	must(r.t, conn.QueryRow(ctx, query).Scan(into))
 }

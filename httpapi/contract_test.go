@@ -92,7 +92,8 @@ func (c *contract) check(r *http.Request, got reply) error {
 
 func isPage(got reply) bool {
 	kind := got.header.Get("Content-Type")
-	return strings.HasPrefix(kind, "text/") || strings.HasPrefix(kind, "image/") || kind == "application/javascript"
+	return strings.HasPrefix(kind, "text/") || strings.HasPrefix(kind, "image/") || kind == "application/javascript" ||
+		kind == "application/jsonl"
 }
 
 // checkUnlisted checks an answer that belongs to no operation: a problem of its own kind.

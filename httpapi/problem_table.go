@@ -47,9 +47,10 @@ const (
 	codeNotDurable           problemCode = "durability-unavailable"
 
 	// Of the admin side only.
-	codeConflict          problemCode = "conflict"
-	codeUnknownDeadLetter problemCode = "unknown-dead-letter"
-	codeUnknownEndpoint   problemCode = "unknown-endpoint"
+	codeConflict            problemCode = "conflict"
+	codeIdempotencyKeyInUse problemCode = "idempotency-key-in-use"
+	codeUnknownDeadLetter   problemCode = "unknown-dead-letter"
+	codeUnknownEndpoint     problemCode = "unknown-endpoint"
 )
 
 // definition is what a code means, in HTTP and in words.
@@ -201,7 +202,7 @@ var problems = []definition{
 	},
 	{
 		codeIdempotencyKeyReused, http.StatusUnprocessableEntity, 0, "Idempotency key reused",
-		"You used this Idempotency-Key before, for a different order.",
+		"You used this Idempotency-Key before, for something else.",
 		"Use a new key for a new request; repeat a key only with the same payload.",
 	},
 	{
@@ -248,6 +249,11 @@ var adminProblems = []definition{
 		codeConflict, http.StatusConflict, 0, "Conflict",
 		"The current state does not allow it; the detail says why.",
 		"Look at what the detail names. Sending the same request again helps only once that has changed.",
+	},
+	{
+		codeIdempotencyKeyInUse, http.StatusConflict, time.Second, "Idempotency key in use",
+		"A request with this Idempotency-Key is under way, or its process died less than 40 seconds ago.",
+		"Try again after Retry-After, with the same key: you get the answer of that request, or it is done now.",
 	},
 	{
 		codeUnknownDeadLetter, http.StatusNotFound, 0, "Unknown dead letter",

@@ -17,7 +17,7 @@ type cli struct {
 	Migrate    migrateCmd    `cmd:"" help:"Bring the database to the schema of this build."`
 	Doctor     doctorCmd     `cmd:"" help:"Check servers and settings, and say what to do about what is wrong."`
 	Sale       saleCmd       `cmd:"" help:"Create, show and change sales."`
-	Order      orderCmd      `cmd:"" help:"Show where an order is, pay it, cancel it, return it or give it more time."`
+	Order      orderCmd      `cmd:"" help:"List, search and export orders; show where one is, pay it, cancel it, return it or give it more time."`
 	Payment    paymentCmd    `cmd:"" help:"List payments, and note which were paid back."`
 	Stream     streamCmd     `cmd:"" help:"Show the order stream of each partition."`
 	Pending    pendingCmd    `cmd:"" help:"Show the orders that were delivered to workers and not acknowledged."`
@@ -25,6 +25,7 @@ type cli struct {
 	Event      eventCmd      `cmd:"" help:"List the events for other systems."`
 	Endpoint   endpointCmd   `cmd:"" help:"Register, list, change and test the receivers of events about orders."`
 	Workers    workersCmd    `cmd:"" help:"Show the workers, and which are alive."`
+	Log        logCmd        `cmd:"" help:"Read the audit log: who did what, when, before and after."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
 	Journal    journalCmd    `cmd:"" help:"List, check and replay the accept journals of apis."`
@@ -56,5 +57,5 @@ func execute(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return report(errOut, usageError(err))
 	}
 	a := &app{ctx: ctx, settings: &c.Settings, json: c.JSON, out: out, err: errOut}
-	return report(errOut, parsed.Run(a))
+	return report(errOut, a.run(parsed))
 }

@@ -13,7 +13,7 @@ import (
 
 // deadLetterCmd groups what can be done with dead letters.
 type deadLetterCmd struct {
-	Ls      letterList    `cmd:"" help:"List dead letters, the newest last."`
+	Ls      letterList    `cmd:"" aliases:"list" help:"List dead letters, the newest last."`
 	Show    letterShow    `cmd:"" help:"Show all of one dead letter."`
 	Replay  letterReplay  `cmd:"" help:"Make an order of a dead letter."`
 	Discard letterDiscard `cmd:"" help:"Close a dead letter without making an order of it."`
@@ -68,6 +68,7 @@ func (c *letterShow) Run(a *app) error {
 }
 
 type letterReplay struct {
+	keyed
 	ID  int64    `arg:"" help:"Id of the dead letter."`
 	Set []string `sep:"none" placeholder:"FIELD=VALUE" help:"Repair a field of the event: s (sale), u (buyer), q (units) or v (schema version). May be repeated."`
 }
@@ -105,6 +106,7 @@ func parseRepairs(set []string) (map[string]string, error) {
 }
 
 type letterDiscard struct {
+	keyed
 	ID   int64  `arg:"" help:"Id of the dead letter."`
 	Note string `placeholder:"TEXT" help:"Why; kept with the letter and in the audit log."`
 }

@@ -11,12 +11,13 @@ import (
 func devBanner(c *programs.Stack, hasSale bool) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	sluice := programName()
 	line("")
 	line("Sluice is running, with %d workers. In another terminal:", len(c.Workers))
 	line("")
 	line("  export DATABASE_URL='%s' REDIS_URL='%s'", c.Config.DatabaseURL, c.Config.RedisURL)
 	if !hasSale {
-		line("  sluice sale create --id %s --stock %d --max-quantity 2 --opens now --closes +24h", devSale, devSaleStock)
+		line("  %s sale create --id %s --stock %d --max-quantity 2 --opens now --closes +24h", sluice, devSale, devSaleStock)
 	}
 	line("")
 	line("  # order, as the buyer alice; again with the same key: the same answer; with another key: 409 already-ordered")
@@ -25,7 +26,7 @@ func devBanner(c *programs.Stack, hasSale bool) string {
 	line("  curl -s %s/v1/sales/%s/orders/mine -H 'X-User-Id: alice'", c.API.URL(), devSale)
 	line("  curl -s %s/v1/sales", c.API.URL())
 	line("")
-	line("  sluice workers; sluice stream; sluice audit")
+	line("  %[1]s workers; %[1]s stream; %[1]s audit", sluice)
 	line("")
 	line("  API %s (docs at /docs), operations %s", c.API.URL(), c.API.AdminURL())
 	line("  Ctrl-C stops everything and removes it.")

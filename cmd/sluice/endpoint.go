@@ -14,7 +14,7 @@ import (
 // endpointCmd groups what can be done with the receivers of events.
 type endpointCmd struct {
 	Add     endpointAdd     `cmd:"" help:"Register an endpoint, and show its secret this once."`
-	Ls      endpointList    `cmd:"" help:"List endpoints and how their deliveries stand."`
+	Ls      endpointList    `cmd:"" aliases:"list" help:"List endpoints and how their deliveries stand."`
 	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint continue where it stopped."`
 	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
 	Remove  endpointRemove  `cmd:"" help:"Remove an endpoint and the events that it has not received."`
@@ -24,6 +24,7 @@ type endpointCmd struct {
 }
 
 type endpointAdd struct {
+	keyed
 	URL   string   `name:"url" required:"" placeholder:"URL" help:"Where events are sent: https, and not inside the network unless WEBHOOK_ALLOW_PRIVATE=true."`
 	Types []string `placeholder:"TYPE,..." help:"Which events, such as order.paid,sale.sold_out; docs/webhooks.md lists the types; default all."`
 }
@@ -81,6 +82,7 @@ func troubleText(e *webhook.Endpoint) string {
 func typesText(types []string) string { return cmp.Or(strings.Join(types, ","), "all events") }
 
 type endpointEnable struct {
+	keyed
 	ID       int64 `arg:"" help:"Id of the endpoint."`
 	SkipNext bool  `help:"Leave out the event that is next for it, because it can't be delivered."`
 }
@@ -93,6 +95,7 @@ func (c *endpointEnable) Run(a *app) error {
 }
 
 type endpointDisable struct {
+	keyed
 	ID int64 `arg:"" help:"Id of the endpoint."`
 }
 
@@ -156,18 +159,9 @@ func (c *endpointTest) Run(a *app) error {
 
 // withEndpoints works with Postgres alone: events have nothing to do with Redis.
 func (a *app) withEndpoints(do func(*webhook.EndpointService) error) error {
-	defaults := commandDefaults()
-	defaults["REDIS_URL"] = "redis://not-needed"
-	cfg, err := a.settings.load(defaults)
-	if err != nil {
-		return err
-	}
-	s := &stores{cfg: cfg}
-	defer s.close()
-	if err := s.connectPostgres(a.ctx); err != nil {
-		return err
-	}
-	return do(webhook.NewEndpointService(s.postgres, process.WebhookPolicy(cfg)))
+	return a.withPostgres(func(s *stores) error {
+		return do(webhook.NewEndpointService(s.postgres, process.WebhookPolicy(s.cfg)))
+	})
 }
 
 // unknownEndpoint is what to do about an endpoint that does not exist.

@@ -19,6 +19,11 @@ const maxErrorBytes = 600
 // errFound ends a command that has printed what it found wrong.
 var errFound = errors.New("found wrong")
 
+// ended is the exit code of a command that has printed all it had to say, also about an error.
+type ended int
+
+func (e ended) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
 // usage is an error in the command as it was typed.
 type usage struct{ text string }
 
@@ -61,14 +66,17 @@ func advise(err error, kind pipeline.Kind, advice string) error {
 
 // unknownSale is what to do about a sale that does not exist.
 func unknownSale(err error) error {
-	return advise(err, pipeline.KindNotFound, "sluice sale list shows all of them")
+	return advise(err, pipeline.KindNotFound, "sluice sale ls shows all of them")
 }
 
 // report prints an error as one sentence and returns the exit code.
 func report(w io.Writer, err error) int {
+	var code ended
 	switch {
 	case err == nil:
 		return process.ExitFine
+	case errors.As(err, &code):
+		return int(code)
 	case errors.Is(err, errFound):
 		return process.ExitFault
 	case errors.Is(err, context.Canceled):

@@ -11,7 +11,7 @@ import (
 
 // eventCmd groups what can be asked about events for other systems.
 type eventCmd struct {
-	Ls eventList `cmd:"" help:"List the events that are kept, the newest last."`
+	Ls eventList `cmd:"" aliases:"list" help:"List the events that are kept, the newest last."`
 }
 
 type eventList struct {
@@ -72,6 +72,7 @@ func past(flag, text string, now time.Time) (time.Time, error) {
 }
 
 type endpointResend struct {
+	keyed
 	ID    int64  `arg:"" help:"Id of the endpoint."`
 	Event string `placeholder:"ID" help:"The one event to send."`
 	From  int64  `placeholder:"N" help:"Position of the first event to send; sluice event ls shows positions."`
@@ -102,6 +103,7 @@ func (c *endpointResend) Run(a *app) error {
 }
 
 type endpointReplay struct {
+	keyed
 	ID   int64 `arg:"" help:"Id of the endpoint."`
 	From int64 `required:"" placeholder:"N" help:"Position of the first event to send; sluice event ls shows positions."`
 }

@@ -14,7 +14,7 @@ import (
 )
 
 type journalCmd struct {
-	LS     journalLSCmd     `cmd:"" name:"ls" help:"The accept journals on this machine."`
+	LS     journalLSCmd     `cmd:"" name:"ls" aliases:"list" help:"The accept journals on this machine."`
 	Verify journalVerifyCmd `cmd:"" help:"Check the files of a journal; exit code 1 if one is torn or corrupt."`
 	Replay journalReplayCmd `cmd:"" help:"Submit what the files of a journal hold to Redis again: for the disk of a machine that is gone. Running apis do it with their own."`
 }

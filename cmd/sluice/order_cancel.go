@@ -9,6 +9,7 @@ import (
 )
 
 type orderCancel struct {
+	keyed
 	Order  string `arg:"" help:"Id of the order (a UUID)."`
 	Sale   string `required:"" placeholder:"ID" help:"Id of the sale."`
 	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log; at most 1000 bytes."`
@@ -22,7 +23,7 @@ func (c *orderCancel) Run(a *app) error {
 	}
 	return a.withStores(func(s *stores) error {
 		canceller := s.parts(process.NewLogger(a.err, quietErrors(s.cfg))).Canceller()
-		order, err := canceller.CancelAs(a.ctx, c.Sale, id.String(), actor(), c.Reason)
+		order, changed, err := canceller.CancelAs(a.ctx, c.Sale, id.String(), actor(), c.Reason)
 		switch {
 		case pipeline.KindOf(err) == pipeline.KindConflict:
 			sayf(a.err, "sluice: %s; nothing was changed", sentence(err)) // the command was right, but came too late
@@ -34,8 +35,13 @@ func (c *orderCancel) Run(a *app) error {
 			SaleID  string   `json:"sale_id"`
 			OrderID string   `json:"order_id"`
 			UserID  string   `json:"user_id"`
+			Changed bool     `json:"changed"` // false: it was cancelled before
 			Row     *rowView `json:"row"`
-		}{order.SaleID, order.ID, order.UserID, viewRow(&order)}
+		}{order.SaleID, order.ID, order.UserID, changed, viewRow(&order)}
+		if !changed {
+			return a.answer(cancelled, "Order %s was cancelled before, at %s; nothing was changed.", order.ID,
+				shortTime(order.ClosedAt))
+		}
 		return a.answer(cancelled, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID,
 			order.Quantity)
 	})

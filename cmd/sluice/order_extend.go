@@ -8,6 +8,7 @@ import (
 )
 
 type orderExtend struct {
+	keyed
 	Order  string `arg:"" help:"Id of the order (a UUID)."`
 	Sale   string `required:"" placeholder:"ID" help:"Id of the sale."`
 	Until  string `required:"" placeholder:"TIME" help:"+1h or RFC 3339; at most 24 hours from now. Repeating it changes nothing."`
@@ -31,6 +32,7 @@ func (c *orderExtend) Run(a *app) error {
 }
 
 type saleExtend struct {
+	keyed
 	Sale   string `arg:"" help:"Id of the sale."`
 	Until  string `required:"" placeholder:"TIME" help:"+1h or RFC 3339; at most 24 hours from now. Repeating it changes nothing."`
 	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log; at most 1000 bytes."`

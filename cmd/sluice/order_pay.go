@@ -12,6 +12,7 @@ import (
 )
 
 type orderPay struct {
+	keyed
 	Order     string `arg:"" help:"Id of the order (a UUID)."`
 	Sale      string `required:"" placeholder:"ID" help:"Id of the sale."`
 	PaymentID string `name:"payment-id" placeholder:"ID" help:"The provider's id of the payment; default manual-ORDER. Repeating it changes nothing."`

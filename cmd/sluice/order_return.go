@@ -8,6 +8,7 @@ import (
 )
 
 type orderReturn struct {
+	keyed
 	Order   string `arg:"" help:"Id of the order (a UUID)."`
 	Sale    string `required:"" placeholder:"ID" help:"Id of the sale."`
 	Restock bool   `help:"Put its units on sale again; otherwise they are withdrawn from the sale for good."`

@@ -10,7 +10,7 @@ import (
 
 // paymentCmd groups what can be asked about payments.
 type paymentCmd struct {
-	Ls       paymentList     `cmd:"" help:"List payments, the newest last."`
+	Ls       paymentList     `cmd:"" aliases:"list" help:"List payments, the newest last."`
 	Refunded paymentRefunded `cmd:"" help:"Note that a payment was paid back."`
 }
 

@@ -58,7 +58,9 @@ func TestOperatorPaysAndCancels(t *testing.T) {
 	if out := cancel(bob).mustFine(t); !strings.Contains(out, "is cancelled") {
 		t.Errorf("cancel: got %q", out)
 	}
-	cancel(bob).mustFine(t)
+	if out := cancel(bob).mustFine(t); !strings.Contains(out, "was cancelled before") || strings.Contains(out, "units") {
+		t.Errorf("cancel again: got %q, want it to say that nothing was changed", out)
+	}
 	if got := pay(bob, "--amount", "1999", "--currency", "EUR"); got.code != 1 ||
 		!strings.Contains(got.out, "to be paid back") || got.err != "" {
 		t.Errorf("too late: got %+v, want exit code 1 and what to do", got)

@@ -10,7 +10,7 @@ import (
 // saleCmd groups what can be done to sales.
 type saleCmd struct {
 	Create     saleCreate     `cmd:"" help:"Define a sale and load it into Redis."`
-	List       saleList       `cmd:"" help:"List all sales."`
+	Ls         saleList       `cmd:"" aliases:"list" help:"List all sales."`
 	Show       saleShow       `cmd:"" help:"Show one sale, as Postgres defines it and as Redis has it."`
 	Restock    saleRestock    `cmd:"" help:"Add units to a sale."`
 	Reschedule saleReschedule `cmd:"" help:"Change when a sale opens or closes."`

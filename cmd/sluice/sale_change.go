@@ -1,10 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"os/user"
-	"strings"
 	"time"
 
 	"sluice/internal/process"
@@ -13,6 +9,7 @@ import (
 )
 
 type saleRestock struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 	Add  int64  `required:"" placeholder:"UNITS" help:"Units to add, 1 or more."`
 }
@@ -27,6 +24,7 @@ func (c *saleRestock) Run(a *app) error {
 }
 
 type saleReschedule struct {
+	keyed
 	Sale   string `arg:"" help:"Id of the sale."`
 	Opens  string `placeholder:"TIME" help:"now, +1h or RFC 3339."`
 	Closes string `placeholder:"TIME" help:"now, +1h or RFC 3339."`
@@ -59,6 +57,7 @@ func optionalWhen(text string, now time.Time) (*time.Time, error) {
 }
 
 type salePause struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -66,6 +65,7 @@ type salePause struct {
 func (c *salePause) Run(a *app) error { return a.setState(c.Sale, "paused", pipeline.SalePaused) }
 
 type saleResume struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -73,6 +73,7 @@ type saleResume struct {
 func (c *saleResume) Run(a *app) error { return a.setState(c.Sale, "resumed", pipeline.SaleActive) }
 
 type saleClose struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -109,25 +110,4 @@ func (a *app) change(id, done string, change func(now time.Time) (pipeline.SaleC
 
 func (a *app) publisher(s *stores) *sales.Publisher {
 	return s.parts(process.NewLogger(a.err, s.cfg)).Publisher()
-}
-
-// maxActorBytes is what the audit log takes.
-const maxActorBytes = 128
-
-// actorVariable names the person who types, where the system's user does not: in a container, or on a shared account.
-const actorVariable = "SLUICE_ACTOR"
-
-// actor is who the audit log says it was: what SLUICE_ACTOR says, else the system's user. Where that has no name, as in
-// a container without a list of users, it is told by its number and the host.
-func actor() string {
-	name := os.Getenv(actorVariable)
-	if u, err := user.Current(); name == "" && err == nil {
-		name = u.Username
-	}
-	if name == "" {
-		host, _ := os.Hostname() // empty, then
-		name = fmt.Sprintf("uid-%d@%s", os.Getuid(), host)
-	}
-	name = "cli:" + strings.ToValidUTF8(name, "?")
-	return name[:min(len(name), maxActorBytes)]
 }

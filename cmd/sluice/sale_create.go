@@ -10,6 +10,7 @@ import (
 )
 
 type saleCreate struct {
+	keyed
 	ID            string        `name:"id" required:"" placeholder:"ID" help:"1 to 64 characters of a-z, 0-9 and '-', not starting with '-'."`
 	Title         string        `placeholder:"TEXT" help:"What is sold; default: the id."`
 	Stock         int64         `required:"" placeholder:"UNITS" help:"Units for sale, 1 to 2147483648."`

@@ -87,7 +87,7 @@ func TestUnknownSale(t *testing.T) {
 		{"sale", "show", "No/Such {Id}"},
 		{"order", "show", "nope", "018f0000-0000-7000-8000-000000000000"},
 	} {
-		sluice(t, at, args...).mustRefuse(t, 2, "no s", "sluice sale list")
+		sluice(t, at, args...).mustRefuse(t, 2, "no s", "sluice sale ls")
 	}
 }
 

@@ -91,6 +91,22 @@ func (a *app) withRedis(work func(*stores) error) error {
 	})
 }
 
+// withPostgres is for commands that need no Redis.
+func (a *app) withPostgres(work func(*stores) error) error {
+	defaults := commandDefaults()
+	defaults["REDIS_URL"] = "redis://not-needed"
+	cfg, err := a.settings.load(defaults)
+	if err != nil {
+		return err
+	}
+	s := &stores{cfg: cfg}
+	defer s.close()
+	if err := s.connectPostgres(a.ctx); err != nil {
+		return err
+	}
+	return work(s)
+}
+
 // connected does work with a connection to Redis, and closes afterwards whatever is open.
 func (a *app) connected(work func(*stores) error) error {
 	cfg, err := a.settings.load(commandDefaults())

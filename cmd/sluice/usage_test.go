@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"sluice/internal/testkit"
+	"sluice/pipeline"
 )
 
 // Each of these is refused before any server is asked: none is even set.
@@ -265,7 +267,14 @@ func TestTheActorHasAName(t *testing.T) {
 		t.Errorf("got %d bytes, want %d", len(got), maxActorBytes)
 	}
 	t.Setenv("SLUICE_ACTOR", "")
-	if got := actor(); got == "cli:" || strings.Contains(got, "unknown") {
-		t.Errorf("got %q, want a name", got)
+	host, err := os.Hostname()
+	must(t, err)
+	if got := actor(); !strings.HasSuffix(got, "@"+host) || strings.HasPrefix(got, "cli:@") ||
+		strings.Contains(got, "unknown") {
+		t.Errorf("got %q, want the user and the host", got)
+	}
+	t.Setenv("SLUICE_ACTOR", strings.Repeat("x", maxActorBytes-len("cli:")-1)+"é")
+	if got := actor(); pipeline.ValidateActor(got) != nil {
+		t.Errorf("got %q, which the audit log refuses", got)
 	}
 }

@@ -23,6 +23,7 @@ func adminHandler(cfg config.Config, parts *Parts, reg *prometheus.Registry) htt
 		Auditor:   parts.Auditor(),
 		Repairer:  parts.Repairer(),
 		Endpoints: webhook.NewEndpointService(parts.Postgres, WebhookPolicy(cfg)),
+		Requests:  parts.Requests(),
 		Log:       parts.Log,
 		Token:     cfg.AdminToken,
 		Metrics:   reg,

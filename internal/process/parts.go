@@ -10,6 +10,7 @@ import (
 	"sluice/pipeline/admission"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/idempotency"
 	"sluice/pipeline/installation"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/metrics"
@@ -101,6 +102,9 @@ func (p *Parts) Payments() *payments.Service {
 func (p *Parts) Waitlist() *waitlist.Service {
 	return waitlist.NewService(p.Redis, p.Keys, p.Postgres, p.Lookup(), p.HandOverNotifier(), p.Metrics.Waitlist)
 }
+
+// Requests does what operators ask for with a key once.
+func (p *Parts) Requests() *idempotency.Service { return idempotency.New(p.Postgres, p.Log) }
 
 // Burier writes dead letters.
 func (p *Parts) Burier() *deadletter.Burier {

@@ -41,7 +41,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 		Fence: parts.Fence,
 		Jobs: append([]pipeline.Job{
 			parts.Publisher().Job(sales), parts.Releaser().Job(), parts.HandOver().Job(sales), parts.Expirer().Job(),
-			parts.Payments().Job(), verifier.Job(),
+			parts.Payments().Job(), verifier.Job(), parts.Requests().Job(),
 		}, events...),
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"sluice/pipeline"
+	"sluice/pipeline/lifecycle"
 )
 
 // Order is an order as operators see it.
@@ -41,4 +42,20 @@ func AmountOf(sale *pipeline.Sale, o *pipeline.Order) *int64 {
 	}
 	amount := sale.PriceOf(o.Quantity)
 	return &amount
+}
+
+// NewListedOrder views an order of a list.
+func NewListedOrder(o *lifecycle.ListedOrder) Order {
+	return NewOrder(&pipeline.Sale{ID: o.SaleID, UnitPrice: o.UnitPrice, Currency: o.Currency}, &o.Order)
+}
+
+// OrderPage is a page of orders, the newest first.
+type OrderPage struct {
+	Orders    []Order `json:"orders"`
+	NextAfter *string `json:"next_after"` // for the next page; null on the last one
+}
+
+// NewOrderPage views a page.
+func NewOrderPage(p *lifecycle.OrderPage) OrderPage {
+	return OrderPage{Orders: views(p.Orders, NewListedOrder), NextAfter: textOrNil(p.Next.Cursor())}
 }

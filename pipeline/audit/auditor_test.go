@@ -159,7 +159,7 @@ func TestAFindingIsReportedHoweverShortTheTime(t *testing.T) {
 	ledger := &lastLook{LedgerSource: r.Store, looks: 2, over: cancel}
 	report, err := audit.NewAuditor(r.Redis, r.Keys, ledger).Audit(ctx, r.Sale)
 	if err != nil || !report.Exact || report.Drift != -1 || len(report.Findings) != 1 {
-		t.Errorf("got %+v, %v, want the unit that is sold twice", report, err)
+		t.Errorf("got %+v, %v, want the unit that is too many", report, err)
 	}
 }
 

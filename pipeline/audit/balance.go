@@ -25,7 +25,7 @@ type BalanceSource interface {
 	Balance(ctx context.Context, saleID string, orderIDs []string, releases int) (pipeline.Balance, error)
 }
 
-// Drift is the result of a check: the units left, and the units that are missing (more than 0) or sold twice (less than
+// Drift is the result of a check: the units left, and the units that are missing (more than 0) or too many (less than
 // 0).
 type Drift struct {
 	Remaining int64

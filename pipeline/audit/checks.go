@@ -17,7 +17,7 @@ func (r *Report) check(redis redisstore.SaleCounters, ledger pipeline.Ledger) (r
 		}
 	}
 	found(true, r.Exact && r.Drift > 0, "%d units are missing: neither in stock nor in an order", r.Drift)
-	found(true, r.Exact && r.Drift < 0, "%d units are sold twice", -r.Drift)
+	found(true, r.Exact && r.Drift < 0, "stock and orders together have %d units more than the sale", -r.Drift)
 	found(true, redis.Stock < 0, "the stock in Redis is %d", redis.Stock)
 	found(false, ledger.LiveUnits+r.Withdrawn > r.Total, "%d units are in live orders, of %d in all", ledger.LiveUnits,
 		r.Total-r.Withdrawn)

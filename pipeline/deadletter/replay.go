@@ -9,6 +9,7 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 )
 
 // Replay makes an order of a dead letter, with the repaired fields in the place of the stored ones, and returns the
@@ -30,6 +31,9 @@ func (r *Replayer) Replay(ctx context.Context, id int64, actor string, repairs m
 		return Letter{}, err
 	}
 	if err := resolvedError(&letter); err != nil {
+		if idempotency.Done(ctx) {
+			return letter, nil // by an earlier try of the same request
+		}
 		return letter, err
 	}
 	as, err := readReplay(&letter, repairs)
@@ -72,6 +76,9 @@ func (r *Replayer) Discard(ctx context.Context, id int64, actor, note string) (L
 		return Letter{}, err
 	}
 	if err := resolvedError(&letter); err != nil {
+		if idempotency.Done(ctx) {
+			return letter, nil // by an earlier try of the same request
+		}
 		return letter, err
 	}
 	how := LetterResolution{Resolution: Discarded, Actor: actor, Note: note}

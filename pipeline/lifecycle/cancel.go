@@ -67,15 +67,20 @@ func (c *Canceller) Cancel(ctx context.Context, sale *pipeline.Sale, userID, ord
 	}
 }
 
-// CancelAs ends an order for an operator, who is named in the audit log with the reason. The order must be in Postgres.
+// CancelAs ends an order for an operator, who is named in the audit log with the reason, and reports whether it did: an
+// order that is cancelled stays as it is. The order must be in Postgres.
+//
 // Errors: KindInvalid; KindNotFound; KindConflict, with the order as it is, when it is paid or has ended otherwise;
 // KindUnavailable.
-func (c *Canceller) CancelAs(ctx context.Context, saleID, orderID, actor, reason string) (pipeline.Order, error) {
+func (c *Canceller) CancelAs(
+	ctx context.Context, saleID, orderID, actor, reason string,
+) (order pipeline.Order, changed bool, err error) {
 	if err := validateOperator(actor, reason); err != nil {
-		return pipeline.Order{}, err
+		return pipeline.Order{}, false, err
 	}
-	order, changed, err := c.store.CancelOrderAs(ctx, saleID, orderID, actor, reason)
-	return c.cancelled(ctx, order, changed, err)
+	order, changed, err = c.store.CancelOrderAs(ctx, saleID, orderID, actor, reason)
+	order, err = c.cancelled(ctx, order, changed, err)
+	return order, changed, err
 }
 
 // cancelled publishes and counts what a cancellation changed.

@@ -21,7 +21,7 @@ var Tamperings = []tampering{
 	{
 		"a unit too many in stock", func(b *BusySaleRig) { b.Done(b.Redis.HIncrBy(b.Ctx(), b.SaleKey("ann"), "stock", 1)) },
 		func(r *audit.Report) { r.Stock, r.Drift = 91, -1 },
-		[]string{"1 units are sold twice"},
+		[]string{"have 1 units more than the sale"},
 	},
 	{
 		"a unit missing in stock", func(b *BusySaleRig) { b.Done(b.Redis.HIncrBy(b.Ctx(), b.SaleKey("ann"), "stock", -1)) },
@@ -54,7 +54,7 @@ var Tamperings = []tampering{
 		"stock given back whose slot is not freed",
 		func(b *BusySaleRig) { b.Done(b.Redis.HIncrBy(b.Ctx(), b.SaleKey("dan"), "stock", 4)) },
 		func(r *audit.Report) { r.Stock, r.Drift = 94, -4 },
-		[]string{"4 units are sold twice"},
+		[]string{"have 4 units more than the sale"},
 	},
 	{
 		"a slot of nobody's order", func(b *BusySaleRig) {
@@ -95,7 +95,7 @@ var Tamperings = []tampering{
 			}}))
 		},
 		func(r *audit.Report) { r.InFlight, r.Drift, r.LostBuyers = 3, -2, 1 },
-		[]string{"2 units are sold twice", "1 orders have no buyer"},
+		[]string{"have 2 units more than the sale", "1 orders have no buyer"},
 	},
 	{
 		"a row deleted", func(b *BusySaleRig) { b.Exec(1, `delete from orders where id = $1`, b.orders["bob"].OrderID) },
@@ -107,14 +107,14 @@ var Tamperings = []tampering{
 			b.Exec(1, `update orders set quantity = quantity + 1 where id = $1`, b.orders["bob"].OrderID)
 		},
 		func(r *audit.Report) { r.Live, r.Drift = 6, -1 },
-		[]string{"1 units are sold twice", "counts 5 units sold, its live orders hold 6"},
+		[]string{"have 1 units more than the sale", "counts 5 units sold, its live orders hold 6"},
 	},
 	{
 		"more sold than there is", func(b *BusySaleRig) {
 			b.Exec(1, `update orders set quantity = 200 where id = $1`, b.orders["bob"].OrderID)
 		},
 		func(r *audit.Report) { r.Live, r.Drift = 203, -198 },
-		[]string{"198 units are sold twice", "203 units are in live orders, of 100", "counts 5 units sold"},
+		[]string{"have 198 units more than the sale", "203 units are in live orders, of 100", "counts 5 units sold"},
 	},
 	{
 		"a row of another buyer", func(b *BusySaleRig) {
@@ -138,7 +138,7 @@ var Tamperings = []tampering{
 			b.Exec(1, `update sales set sold = sold + 2 where id = $1`, b.Sale.ID)
 		},
 		func(r *audit.Report) { r.Live, r.Orders, r.Drift, r.LostBuyers = 7, 6, -2, 1 },
-		[]string{"2 units are sold twice", "1 orders have no buyer"},
+		[]string{"have 2 units more than the sale", "1 orders have no buyer"},
 	},
 	{
 		"a release deleted",

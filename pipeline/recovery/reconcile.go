@@ -49,8 +49,8 @@ type ReconcilerStore interface {
 
 // Reconciler compares Redis with Postgres while a sale is running: the units of every sale every few seconds, the
 // buyers of one sale after the other more rarely. Every worker runs one, Postgres elects the one that works, and only
-// that one exports its metrics. A unit that is sold twice is taken out of stock at once (see Repairer); anything else
-// that is wrong is logged and left to an operator.
+// that one exports its metrics. A unit that is too many, and could be sold twice, is taken out of stock at once (see
+// Repairer); anything else that is wrong is logged and left to an operator.
 type Reconciler struct {
 	ReconcilerConfig
 	auditor  *audit.Auditor
@@ -353,7 +353,7 @@ func (r *Reconciler) small(ctx context.Context, sale *pipeline.Sale) (bool, erro
 	return slots <= reconcileSlots, nil
 }
 
-// lower repairs a sale of which units are sold twice: to take them out of stock can't wait for an operator, and does no
+// lower repairs a sale that has units too many: to take them out of stock can't wait for an operator, and does no
 // harm.
 func (r *Reconciler) lower(ctx context.Context, sale *pipeline.Sale, report *audit.Report) error {
 	if !report.Exact || report.Drift >= 0 || time.Since(r.lowered[sale.ID]) < lowerEvery {
@@ -362,7 +362,8 @@ func (r *Reconciler) lower(ctx context.Context, sale *pipeline.Sale, report *aud
 	r.lowered[sale.ID] = time.Now()
 	repaired, err := r.repairer.Repair(ctx, sale.ID, "sluice", true)
 	if err == nil && repaired.Applied {
-		r.Log.Warn("units that were sold twice were taken out of stock", "sale", sale.ID, "units", -repaired.Found.Drift)
+		r.Log.Warn("units that were too many, and could have been sold twice, were taken out of stock",
+			"sale", sale.ID, "units", -repaired.Found.Drift)
 	}
 	return err
 }

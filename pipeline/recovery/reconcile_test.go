@@ -114,7 +114,7 @@ func TestStockAndDriftAreExported(t *testing.T) {
 	}
 }
 
-// Units that are sold twice are taken out of stock automatically, and the audit log says so.
+// Units that are too many are taken out of stock automatically, and the audit log says so.
 func TestUnitsSoldTwiceAreTakenOut(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: testkit.PrivateRedis(t).URL()})

@@ -30,7 +30,7 @@ type RepairStore interface {
 
 // Repairer repairs a sale in Redis once an audit has proved that Redis is wrong. There is one way to do so: nobody is
 // admitted, and the sale is rebuilt from what Postgres and the stream prove (see Verifier.Rebuild). So the units on
-// sale are never raised on a guess, and units that are sold twice are taken out of stock at once.
+// sale are never raised on a guess, and units that are too many are taken out of stock at once.
 //
 // A slot without an order is the one thing that a rebuild alone would get wrong: it may be a leak, or all that is left
 // of an accept whose event was deleted. Postgres decides: where the order has a row it has ended, and its units go
