@@ -16,7 +16,7 @@ import (
 )
 
 // newest is the last migration that this build has.
-const newest = 22
+const newest = 25
 
 func TestMigrateFromEmptyAndAgain(t *testing.T) {
 	t.Parallel()

@@ -102,6 +102,7 @@ func (a *admin) route(e *echo.Echo) {
 		"payments/:id/refunded":    a.refunded,
 		"sales/:sale/extend":       a.extendSale,
 		"sales/:sale/restock":      a.restock,
+		"sales/:sale/reduce":       a.reduce,
 		"sales/:sale/reschedule":   a.reschedule,
 		"sales/:sale/pause":        a.setState(pipeline.SalePaused),
 		"sales/:sale/resume":       a.setState(pipeline.SaleActive),
@@ -112,6 +113,7 @@ func (a *admin) route(e *echo.Echo) {
 	for verb, handler := range map[string]echo.HandlerFunc{"return": a.returnOrder, "extend": a.extendOrder} {
 		e.POST(adminRoot+"sales/:sale/orders/:order/"+verb, brief(handler))
 	}
+	e.PATCH(adminRoot+"sales/:sale", brief(a.editSale))
 	e.POST(adminRoot+"sales/:sale/repair", a.repair)
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/problems/:code", explainProblem)
 }

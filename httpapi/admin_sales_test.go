@@ -65,6 +65,7 @@ func giveSales(r *adminRig) {
 	}
 	r.expect(post("sales/lost/repair", ""), 503, "sale-not-loaded")
 	giveSaleThatIsOver(r)
+	giveEdits(r)
 	r.expect(post("sales/drop-2/close", ""), 200, "")
 	drop := r.stored("drop-2")
 	must(r.t, r.rdb.HIncrBy(r.t.Context(), r.keys.Sale(drop.Partitions[0], drop.ID), "stock", 1).Err())

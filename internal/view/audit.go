@@ -40,7 +40,8 @@ type Audit struct {
 // NewAudit views a report.
 func NewAudit(r *audit.Report) Audit {
 	v := Audit{
-		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact, PostgresAlone: r.PostgresAlone, Total: r.Total, Stock: r.Stock, Live: r.Live,
+		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact,
+		PostgresAlone: r.PostgresAlone, Total: r.Total, Stock: r.Stock, Live: r.Live,
 		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Drift: r.Drift,
 		Orders: r.Orders, Accepted: r.Accepted,
 		Buyers: r.Buyers, StrayBuyers: r.StrayBuyers, LostBuyers: r.LostBuyers, Waiting: r.Waiting,
