@@ -24,6 +24,7 @@ var violations = map[string]string{
 	"sales_pkey":                   "a sale with this id exists",
 	"sales_sold_within_total":      "more units would be sold than the sale has",
 	"sales_withdrawn_within_total": "more units would be sold than the sale has left, beside those withdrawn",
+	"sales_earlier_prices_bounds":  "its price was changed 100 times, which is as often as it can be",
 	"sales_window_order":           "the sale would close before it opens",
 	"sales_total_bounds":           "the stock is out of bounds",
 	"orders_live_buyer_key":        "the buyer has a live order in this sale",

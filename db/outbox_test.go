@@ -123,7 +123,7 @@ func TestSoldOutIsAnEvent(t *testing.T) {
 	want := map[string]any{
 		"sale_id": "drop", "title": "A thing", "state": "active", "total": 3.0, "sold": 3.0, "max_quantity": 10.0,
 		"opens_at": "2026-11-01T12:00:00.000Z", "closes_at": "2026-11-01T13:00:00.000Z",
-		"payment_window_seconds": 900.0, "version": 1.0,
+		"payment_window_seconds": 900.0, "waitlist": 0.0, "version": 1.0,
 	}
 	got := one[map[string]any](f, `select data from outbox where type = 'sale.sold_out' order by id limit 1`)
 	if !maps.Equal(got, want) {

@@ -13,14 +13,16 @@ import (
 // and limit 1 keeps the planner from reading the whole table instead. No lock is taken.
 const conflictsQuery = `
 select i.index, own.partition, own.sequence, coalesce(own.live, false), s.id is not null, buyer.id is not null,
-	same.id is not null, coalesce(i.quantity > s.max_quantity, false)
+	same.id is not null, coalesce(i.quantity > s.most, false)
 from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
 	with ordinality as i (sale_id, id, number, user_id, quantity, index)
 left join lateral (
 	select partition, sequence, status in ('awaiting_payment', 'confirmed', 'paid') as live
 	from orders where sale_id = i.sale_id and id = i.id::uuid limit 1
 ) own on true
-left join lateral (select id, max_quantity from sales where id = i.sale_id limit 1) s on true
+left join lateral (
+	select id, greatest(max_quantity, max_quantity_ever) as most from sales where id = i.sale_id limit 1
+) s on true
 left join lateral (
 	select id from orders
 	where sale_id = i.sale_id and user_id = i.user_id and status in ('awaiting_payment', 'confirmed', 'paid')

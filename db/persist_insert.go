@@ -17,7 +17,7 @@ import (
 //     before this is over (00007_generation.sql).
 //   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
-//     An order of more units than the sale allows is no row: no script can have accepted it.
+//     An order of more units than the sale ever allowed is no row: no script can have accepted it.
 //   - moved, locked, counted: the sold units, see countMoved.
 //   - marked: the watermarks, which no other batch can lock while the sale is locked.
 //
@@ -49,7 +49,7 @@ with fence as (
 			+ greatest(least(now(), $10), least(greatest(now(), $10), i.accepted_at)) end
 	from fence
 	cross join input i
-	join sales s on s.id = i.sale_id and i.quantity <= s.max_quantity
+	join sales s on s.id = i.sale_id and i.quantity <= greatest(s.max_quantity, s.max_quantity_ever)
 	order by i.sale_id, i.id`
 
 const insertTail = `

@@ -10,6 +10,7 @@ import (
 
 	"sluice/pipeline"
 	"sluice/pipeline/idempotency"
+	"sluice/pipeline/sales"
 )
 
 // changeTries bounds how often a change is tried again because another operator changed the sale in between.
@@ -17,12 +18,14 @@ const changeTries = 5
 
 // ChangeSale changes the definition of a sale, counts its version up and writes a line into the audit log, all in one
 // statement. A change that changes nothing writes nothing. Errors: KindNotFound, KindInvalid (the result would break a
-// rule), KindConflict (the sale is closed, which is final, or is being changed by others all the time).
+// rule), KindConflict (the sale is closed, which is final but for its note; it is at another version than the change is
+// for; or it is being changed by others all the time).
 func (s *Store) ChangeSale(
 	ctx context.Context, id, actor string, change pipeline.SaleChange,
 ) (*pipeline.Sale, error) {
 	if change.AddStock < 0 {
-		return nil, pipeline.Errorf(pipeline.KindInvalid, "stock %d: it can be added, not taken away", change.AddStock)
+		return nil, pipeline.Errorf(pipeline.KindInvalid, "stock %d: it can be added, and is taken away by a reduction",
+			change.AddStock)
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
@@ -53,10 +56,14 @@ func (s *Store) ChangeSale(
 
 // changed returns the sale as it would be after a change, or nil if it would be the same.
 func changed(sale *pipeline.Sale, change pipeline.SaleChange) (*pipeline.Sale, error) {
-	if sale.State == pipeline.SaleClosed {
+	noteOnly := pipeline.SaleChange{Note: change.Note, IfVersion: change.IfVersion}
+	if sale.State == pipeline.SaleClosed && (change != noteOnly || change.Note == nil) {
 		return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is closed, which is final", sale.ID)
 	}
 	wanted := *sale
+	if err := edit(&wanted, change); err != nil {
+		return nil, err
+	}
 	wanted.Total += change.AddStock
 	if change.OpensAt != nil {
 		wanted.OpensAt = storedTime(*change.OpensAt)
@@ -70,12 +77,48 @@ func changed(sale *pipeline.Sale, change pipeline.SaleChange) (*pipeline.Sale, e
 	if err := errors.Join(validateState(wanted.State), wanted.Validate()); err != nil {
 		return nil, err
 	}
-	same := wanted.Total == sale.Total && wanted.State == sale.State &&
+	same := wanted.Total == sale.Total && wanted.State == sale.State && !edited(sale, &wanted) &&
 		wanted.OpensAt.Equal(sale.OpensAt) && wanted.ClosesAt.Equal(sale.ClosesAt)
-	if same {
+	switch {
+	case same:
 		return nil, nil
+	case change.IfVersion != 0 && change.IfVersion != sale.Version:
+		return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is at version %d, and the change is for version %d; "+
+			"look at it again", sale.ID, sale.Version, change.IfVersion)
+	case sale.ReduceTo > 0:
+		return nil, pipeline.Errorf(pipeline.KindConflict,
+			"the stock of sale %s is being reduced to %d; change it once a worker has done so", sale.ID, sale.ReduceTo)
 	}
 	return &wanted, nil
+}
+
+// edit applies what is not about a sale's window, state and units.
+func edit(sale *pipeline.Sale, change pipeline.SaleChange) error {
+	if change.Waitlist != nil && *change.Waitlist == 0 && sale.Waitlist > 0 {
+		return pipeline.Errorf(pipeline.KindInvalid, "waitlist 0: buyers may be waiting; use at least 1")
+	}
+	if change.UnitPrice != nil && *change.UnitPrice == 0 && sale.UnitPrice > 0 {
+		return pipeline.Errorf(pipeline.KindInvalid, "unit price 0: a price can be changed, and not be taken away")
+	}
+	set(&sale.Title, change.Title)
+	set(&sale.MaxQuantity, change.MaxQuantity)
+	set(&sale.Waitlist, change.Waitlist)
+	set(&sale.UnitPrice, change.UnitPrice)
+	set(&sale.Currency, change.Currency)
+	set(&sale.Note, change.Note)
+	return nil
+}
+
+func set[T any](field, to *T) {
+	if to != nil {
+		*field = *to
+	}
+}
+
+// edited reports whether two definitions of a sale differ in what edit changes.
+func edited(a, b *pipeline.Sale) bool {
+	return a.Title != b.Title || a.MaxQuantity != b.MaxQuantity || a.Waitlist != b.Waitlist ||
+		a.UnitPrice != b.UnitPrice || a.Currency != b.Currency || a.Note != b.Note
 }
 
 // storedTime is a time as Postgres keeps it, to the microsecond.
@@ -93,23 +136,40 @@ func (s *Store) saveChange(
 	after, err := queryOne(ctx, s, "change sale "+before.ID, scanSale, `
 		with changed as (
 			update sales
-			set total = $3, opens_at = $4, closes_at = $5, state = $6, version = version + 1, updated_at = now()
-			where id = $1 and version = $2
+			set total = $3, opens_at = $4, closes_at = $5, state = $6, version = version + 1, updated_at = now(),
+				title = $10, max_quantity = $11, waitlist = $12, note = $13,
+				max_quantity_ever = greatest(max_quantity_ever, max_quantity, $11),
+				earlier_prices = `+earlierPrices+`, unit_price = nullif($14::bigint, 0), currency = nullif($15::text, '')
+			where id = $1 and version = $2 and reduce_to is null
 			returning `+saleColumns+`
 		), logged as (
 			insert into audit_log (actor, action, sale_id, detail) select $7, $8, id, $9::text::jsonb from changed
 		)
 		select * from changed`,
 		before.ID, before.Version, wanted.Total, wanted.OpensAt, wanted.ClosesAt, wanted.State,
-		actor, action(before, wanted), detail)
+		actor, action(before, wanted), detail, wanted.Title, wanted.MaxQuantity, wanted.Waitlist, wanted.Note,
+		wanted.UnitPrice, wanted.Currency, sales.PriceLead.Milliseconds())
 	return &after, err
 }
+
+// earlierPrices notes until when the price was asked that is replaced now: for a moment still, so that each api knows
+// the new one before it is asked. Of two changes within that moment the later one comes into effect later.
+const earlierPrices = `case
+	when (coalesce(unit_price, 0), coalesce(currency, '')) = ($14::bigint, $15::text) then earlier_prices
+	else earlier_prices || jsonb_build_array(jsonb_build_object(
+		'until_ms', greatest((extract(epoch from clock_timestamp()) * 1000)::bigint + $16::bigint,
+			(earlier_prices -> -1 ->> 'until_ms')::bigint + 1),
+		'unit_price', coalesce(unit_price, 0), 'currency', coalesce(currency, ''))) end`
 
 // action names a change for the audit log.
 func action(before, after *pipeline.Sale) string {
 	restocked := before.Total != after.Total
 	rescheduled := !before.OpensAt.Equal(after.OpensAt) || !before.ClosesAt.Equal(after.ClosesAt)
 	switch {
+	case edited(before, after) && before.State == after.State && !restocked:
+		return "edit"
+	case edited(before, after):
+		return "change"
 	case before.State == after.State && restocked && !rescheduled:
 		return "restock"
 	case before.State == after.State && !restocked:
@@ -133,13 +193,23 @@ type saleDefinition struct {
 	ClosesAt time.Time          `json:"closes_at"`
 	State    pipeline.SaleState `json:"state"`
 	Version  int64              `json:"version"`
+
+	Title       string `json:"title"`
+	MaxQuantity int    `json:"max_quantity"`
+	UnitPrice   int64  `json:"unit_price,omitempty"` // minor units of currency
+	Currency    string `json:"currency,omitempty"`
+	Waitlist    int64  `json:"waitlist"`
+	Note        string `json:"note,omitempty"`
+}
+
+func define(s *pipeline.Sale, version int64) saleDefinition {
+	return saleDefinition{
+		s.Total, s.OpensAt, s.ClosesAt, s.State, version, s.Title, s.MaxQuantity, s.UnitPrice, s.Currency, s.Waitlist, s.Note,
+	}
 }
 
 // changeDetail is the definition before and after, as JSON for the audit log.
 func changeDetail(before, after *pipeline.Sale) (string, error) {
-	define := func(s *pipeline.Sale, version int64) saleDefinition {
-		return saleDefinition{s.Total, s.OpensAt, s.ClosesAt, s.State, version}
-	}
 	detail, err := json.Marshal(map[string]saleDefinition{
 		"before": define(before, before.Version), "after": define(after, before.Version+1),
 	})

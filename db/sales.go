@@ -17,7 +17,7 @@ const maxSales = 1000
 
 const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
 	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency,
-	waitlist`
+	waitlist, note, earlier_prices, coalesce(reduce_to, 0) as reduce_to`
 
 // defaultActor is the actor in the audit log where the caller names none.
 const defaultActor = "sluice"
@@ -51,8 +51,8 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	created, err = queryOne(ctx, s, "create sale "+sale.ID, scanSale, `
 		with created as (
 			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions,
-				unit_price, currency, waitlist)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14)
+				unit_price, currency, waitlist, note)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14, $15)
 			returning `+saleColumns+`
 		), logged as (
 			insert into audit_log (actor, action, sale_id, detail) select $10, 'create', id, $11::text::jsonb from created
@@ -60,7 +60,7 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		select * from created`,
 		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
 		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail,
-		created.UnitPrice, created.Currency, created.Waitlist)
+		created.UnitPrice, created.Currency, created.Waitlist, created.Note)
 	if breaks(err, "sales_pkey") {
 		return pipeline.Wrap(pipeline.KindConflict, err, "sale "+sale.ID+" exists")
 	}
@@ -75,17 +75,9 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 func creationDetail(s *pipeline.Sale) (string, error) {
 	detail, err := json.Marshal(struct {
 		saleDefinition
-		Title       string `json:"title"`
-		MaxQuantity int    `json:"max_quantity"`
-		PaymentMS   int64  `json:"payment_window_ms"`
-		UnitPrice   int64  `json:"unit_price,omitempty"` // minor units of currency
-		Currency    string `json:"currency,omitempty"`
-		Waitlist    int64  `json:"waitlist"`
-		Partitions  int    `json:"partitions"`
-	}{
-		saleDefinition{s.Total, s.OpensAt, s.ClosesAt, s.State, 1},
-		s.Title, s.MaxQuantity, s.PaymentWindow.Milliseconds(), s.UnitPrice, s.Currency, s.Waitlist, len(s.Partitions),
-	})
+		PaymentMS  int64 `json:"payment_window_ms"`
+		Partitions int   `json:"partitions"`
+	}{define(s, 1), s.PaymentWindow.Milliseconds(), len(s.Partitions)})
 	return string(detail), err
 }
 
@@ -178,13 +170,16 @@ func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {
 	var loaded *time.Time
 	err := row.Scan(&sale.ID, &sale.Title, &sale.Total, &sale.Sold, &sale.MaxQuantity, &sale.OpensAt, &sale.ClosesAt,
 		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt,
-		&sale.UnitPrice, &sale.Currency, &sale.Waitlist)
+		&sale.UnitPrice, &sale.Currency, &sale.Waitlist, &sale.Note, &sale.EarlierPrices, &sale.ReduceTo)
 	for _, p := range partitions {
 		sale.Partitions = append(sale.Partitions, pipeline.Partition(p))
 	}
 	sale.OpensAt, sale.ClosesAt = sale.OpensAt.UTC(), sale.ClosesAt.UTC()
 	sale.CreatedAt, sale.UpdatedAt = sale.CreatedAt.UTC(), sale.UpdatedAt.UTC()
 	sale.LoadedAt = timeOrZero(loaded)
+	if len(sale.EarlierPrices) == 0 {
+		sale.EarlierPrices = nil
+	}
 	return sale, err
 }
 

@@ -9,6 +9,10 @@ import (
 	"sluice/pipeline"
 )
 
+// isOver is true of a sale s that is over: a day after its last order could be paid, by this server's clock. Redis need
+// not have it any more, and what its books say is what Postgres says.
+const isOver = `s.closes_at + s.payment_window <= now() - interval '24 hours'`
+
 // watermarksQuery lists what Redis must have: every sale that was loaded or about to be, or sold from, on each of its
 // partitions, until a day after its last order can be paid. Older ones count while they have something to give back.
 // Sales are few, and releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
@@ -24,7 +28,7 @@ from sales s
 cross join lateral unnest(s.partitions) as p (partition)
 left join watermarks w on w.sale_id = s.id and w.partition = p.partition
 where (s.loaded_at is not null or s.loading_at is not null or w.sale_id is not null) and (
-	s.closes_at + s.payment_window > now() - interval '24 hours'
+	not (` + isOver + `)
 	or exists (select from releases r where r.sale_id = s.id and r.partition = p.partition and r.applied_at is null)
 )
 order by s.closes_at desc, s.id`

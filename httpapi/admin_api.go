@@ -114,6 +114,7 @@ func (a *admin) route(e *echo.Echo) {
 		"payments/:id/refunded":    a.refunded,
 		"sales/:sale/extend":       a.extendSale,
 		"sales/:sale/restock":      a.restock,
+		"sales/:sale/reduce":       a.reduce,
 		"sales/:sale/reschedule":   a.reschedule,
 		"sales/:sale/pause":        a.setState(pipeline.SalePaused),
 		"sales/:sale/resume":       a.setState(pipeline.SaleActive),
@@ -124,6 +125,7 @@ func (a *admin) route(e *echo.Echo) {
 	for verb, handler := range map[string]echo.HandlerFunc{"return": a.returnOrder, "extend": a.extendOrder} {
 		a.command(e, "sales/:sale/orders/:order/"+verb, handler)
 	}
+	e.PATCH(adminRoot+"sales/:sale", brief(a.editSale))
 	e.POST(adminRoot+"sales/:sale/repair", a.once(a.repair))
 	for path, handler := range map[string]echo.HandlerFunc{
 		"/problems/:code": explainProblem,

@@ -9,8 +9,8 @@ import (
 	"sluice/pipeline"
 )
 
-// audit answers with what was found; a finding is no error. A sale that is missing in Redis is a finding: its units are
-// nowhere.
+// audit answers with what was found; a finding is no error. A sale that is missing in Redis and is not over is a
+// finding: its units are nowhere.
 func (a *admin) audit(c echo.Context) error {
 	sale, err := a.sale(c)
 	if err != nil {

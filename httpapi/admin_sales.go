@@ -102,7 +102,7 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	who, given, err := readCommand(c, map[string]any{
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
 		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
-		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist,
+		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist, "note": &sale.Note,
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (a *admin) restock(c echo.Context) error {
 		if !given["add"] || add < 1 || add > pipeline.MaxStock {
 			return pipeline.SaleChange{}, fieldError{
 				"add",
-				"it must be from 1 to 2147483648 units; units that buyers may hold can't be taken away",
+				"it must be from 1 to 2147483648 units; a reduction takes units away that nobody has",
 			}
 		}
 		return pipeline.SaleChange{AddStock: add}, nil

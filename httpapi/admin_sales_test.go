@@ -18,6 +18,18 @@ var saleChanges = map[string]string{
 	"restock": `{"add":5}`, "reschedule": `{"closes_at":"2030-01-01T00:00:00Z"}`, "pause": "", "resume": "{}", "close": "",
 }
 
+// giveSaleThatIsOver asks for the audit of a sale that is over and gone from Redis.
+func giveSaleThatIsOver(r *adminRig) {
+	sale := newSale("over", 7)
+	sale.OpensAt, sale.ClosesAt = time.Now().Add(-9*24*time.Hour), time.Now().Add(-8*24*time.Hour)
+	r.create(sale)
+	must(r.t, r.rdb.Del(r.t.Context(), r.keys.Sale(r.stored("over").Partitions[0], "over")).Err())
+	got := decode[view.Audit](r.t, r.expect(ask("GET", "sales/over/audit", ""), 200, ""))
+	if !got.Clean || !got.Exact || !got.PostgresAlone || got.Stock != 7 {
+		r.t.Errorf("got audit %+v, want it clean by Postgres alone", got)
+	}
+}
+
 func giveSales(r *adminRig) {
 	created := r.expect(post("sales", `{"id":"drop-2","total":7}`), 201, "")
 	if got := created.header.Get("Location"); got != "/admin/v1/sales/drop-2" {
@@ -52,6 +64,8 @@ func giveSales(r *adminRig) {
 		r.expect(post("sales/lost/"+change, saleChanges[change]), 503, "sale-not-loaded")
 	}
 	r.expect(post("sales/lost/repair", ""), 503, "sale-not-loaded")
+	giveSaleThatIsOver(r)
+	giveEdits(r)
 	r.expect(post("sales/drop-2/close", ""), 200, "")
 	drop := r.stored("drop-2")
 	must(r.t, r.rdb.HIncrBy(r.t.Context(), r.keys.Sale(drop.Partitions[0], drop.ID), "stock", 1).Err())

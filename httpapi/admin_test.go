@@ -66,6 +66,10 @@ func (r *adminRig) each(send func(call)) {
 				body = `{"from":1}`
 			case path == "endpoints" && method == http.MethodPost:
 				body = `{"url":"https://example.com/x"}`
+			case method == http.MethodPatch:
+				body = `{"title":"Lamp"}`
+			case strings.HasSuffix(path, "/reduce"):
+				body = `{"to":1}`
 			case method == http.MethodPost:
 				last := path[strings.LastIndexByte(path, '/')+1:]
 				body = cmp.Or(saleChanges[last], moneyChanges[last])

@@ -11,7 +11,7 @@ import (
 	"sluice/pipeline/admission"
 )
 
-// receipt is an accept with its sale, whose price is given once.
+// receipt is an accept with its sale.
 type receipt struct {
 	admission.Receipt
 	sale *pipeline.Sale
@@ -33,9 +33,10 @@ func orderPath(saleID, orderID string) string { return "/v1/sales/" + saleID + "
 
 // viewReceipt views an order that was accepted a moment ago.
 func viewReceipt(r *receipt) orderView {
+	amount, currency := r.sale.PriceOf(r.OrderID, r.Quantity)
 	return orderView{
 		OrderID: r.OrderID, OrderNumber: strconv.FormatInt(r.Number, 10), SaleID: r.SaleID, Quantity: r.Quantity,
 		Status: string(pipeline.StatusQueued), Durability: string(r.Durability), Journaled: &r.Journaled,
-		AcceptedAt: view.Time(r.AcceptedAt), Amount: r.sale.PriceOf(r.Quantity), Currency: r.sale.Currency,
+		AcceptedAt: view.Time(r.AcceptedAt), Amount: amount, Currency: currency,
 	}
 }

@@ -40,10 +40,11 @@ type orderView struct {
 	PositionExact *bool   `json:"position_exact,omitempty"`
 }
 
-// viewOrder views an order of a sale, whose price is given once: what an order costs never changes.
+// viewOrder views an order of a sale. What it costs never changes.
 func viewOrder(sale *pipeline.Sale, o *pipeline.Order) orderView {
+	amount, currency := sale.PriceOf(o.ID, o.Quantity)
 	return orderView{
-		Amount: sale.PriceOf(o.Quantity), Currency: sale.Currency,
+		Amount: amount, Currency: currency,
 		OrderID: o.ID, OrderNumber: strconv.FormatInt(o.Number, 10), SaleID: o.SaleID, Quantity: o.Quantity,
 		Status: string(o.Status), Reason: o.Reason, AcceptedAt: view.Time(o.AcceptedAt),
 		PersistedAt: view.TimeOrNil(o.PersistedAt), PayBy: view.TimeOrNil(o.PayBy),

@@ -97,12 +97,13 @@ func (a *api) listSales(c echo.Context) error {
 }
 
 func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
+	price, currency := s.PriceOf("", 1)
 	v := saleView{
 		ID: s.ID, Title: s.Title, State: s.Phase(a.Now()),
 		OpensAt: view.Time(s.OpensAt), ClosesAt: view.Time(s.ClosesAt),
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
-		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: s.UnitPrice,
-		Currency: s.Currency,
+		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: price,
+		Currency: currency,
 	}
 	if known {
 		remaining = min(remaining, s.Total) // the definition may be a second behind a restock

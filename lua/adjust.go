@@ -22,6 +22,9 @@ const (
 	AdjustCurrent    AdjustCode = "current"     // Redis has this version or a newer one; nothing changed
 	AdjustAbsent     AdjustCode = "absent"      // Redis does not have the sale; nothing changed
 	AdjustBelowTaken AdjustCode = "below-taken" // orders have taken more than the new total; nothing changed
+	// AdjustUntrusted: units are to be taken out, and the state of the server process, which says how many are free, is
+	// not verified; nothing changed.
+	AdjustUntrusted AdjustCode = "untrusted"
 )
 
 // Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock
@@ -44,7 +47,8 @@ func Adjust(
 	if err != nil {
 		return "", HandedOver{}, err
 	}
-	code, err = replyCode(parts[0], AdjustAdjusted, AdjustCurrent, AdjustAbsent, AdjustBelowTaken)
+	code, err = replyCode(parts[0], AdjustAdjusted, AdjustCurrent, AdjustAbsent, AdjustBelowTaken,
+		AdjustUntrusted)
 	if err != nil {
 		return "", HandedOver{}, err
 	}

@@ -1,5 +1,6 @@
--- adjust: brings a sale in Redis to a newer definition: restock, reschedule, pause, resume, close. Units that are free
--- then are handed over to buyers who wait (handover.lua), unless the state of this server process is not verified.
+-- adjust: brings a sale in Redis to a newer definition: restock, reduce, reschedule, edit, pause, resume,
+-- close. Units that are free then are handed over to buyers who wait (handover.lua), unless the state of this server
+-- process is not verified.
 --
 -- Why atomic: the stock moves by the difference of two totals while orders take from it; and two changes that arrive in
 -- the wrong order must end as the newer one, so the version is compared in the same step as it is replaced. New units
@@ -30,6 +31,8 @@
 --   current      Redis has this version or a newer one; nothing changed
 --   absent       Redis does not have the sale; nothing changed
 --   below-taken  orders have taken more than the new total; nothing changed
+--   untrusted    units are to be taken out, and the state of this server process, which says how many are free, is not
+--                verified; nothing changed
 -- Raises BADCALL, BADSALE for arguments or a sale that none of our scripts writes; nothing changes.
 --
 -- Cost: O(1); while buyers wait, that of handover.lua besides.
@@ -53,9 +56,14 @@ local old_version, accepted = tonumber(fields[4]), tonumber(fields[5])
 if not (stock and old_total and old_version and accepted) then
   return redis.error_reply('BADSALE adjust: the sale hash lacks a number')
 end
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
+  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+local known = redis.call('GET', trusted) == server
 stock = stock + new_total - old_total
 if new_version <= old_version then
   code = 'current'
+elseif new_total < old_total and not known then
+  code = 'untrusted'
 elseif stock < 0 then
   code = 'below-taken'
 end
@@ -64,9 +72,7 @@ if code then
 end
 
 local count = 0 -- buyers who may be handed units
-local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
-  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-if redis.call('GET', trusted) == server then
+if known then
   count = tonumber(fields[6])
 end
 local keys = { sale = sale, buyers = buyers, orders = orders, waitlist = waitlist, waiting = waiting }

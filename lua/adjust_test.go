@@ -61,6 +61,22 @@ func TestAdjustDownToWhatIsTakenAndNoFurther(t *testing.T) {
 	same(t, "sale", f.hash(f.saleKeys.Sale), saleHash(sale, 2, 0))
 }
 
+// How many units are free is what a server says whose state is verified. What takes none out needs no proof.
+func TestAdjustTakesNothingOutUnverified(t *testing.T) {
+	f := newFixture(t)
+	sale := f.load(f.openSale(5))
+	f.do("set", f.saleKeys.Trusted, "another")
+	sale.Version, sale.Total = 2, 4
+	f.unchanged("fewer units", func() { same(t, "result", f.mustAdjust(sale), lua.AdjustUntrusted) })
+	sale.Total = 5
+	same(t, "as many", f.mustAdjust(sale), lua.AdjustAdjusted)
+	sale.Total = 4
+	f.unchanged("again", func() { same(t, "result", f.mustAdjust(sale), lua.AdjustCurrent) })
+	f.trust()
+	sale.Version = 3
+	same(t, "fewer, verified", f.mustAdjust(sale), lua.AdjustAdjusted)
+}
+
 func TestAdjustKeepsLargeIntegersExact(t *testing.T) {
 	f := newFixture(t)
 	sale := f.openSale(1)

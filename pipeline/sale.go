@@ -5,6 +5,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 )
 
 // Limits of a sale and an order. Each is far above any honest use and low enough to keep every sum inside 64 bits and
@@ -39,7 +41,7 @@ type Sale struct {
 	OpensAt       time.Time
 	ClosesAt      time.Time
 	PaymentWindow time.Duration // 0: an order is confirmed without payment
-	UnitPrice     int64         // minor units of Currency, up to MaxUnitPrice; 0: no price, amounts are not compared
+	UnitPrice     int64         // minor units of Currency, up to MaxUnitPrice; 0: no price. Of new orders: see PriceOf
 	Currency      string        // ISO 4217; empty where there is no price
 	State         SaleState
 	Partitions    []Partition // where it is placed; at least one, never changed after creation
@@ -48,7 +50,18 @@ type Sale struct {
 	CreatedAt     time.Time
 	CreatedBy     string // the operator, for the audit log; empty means "sluice". Always empty in a sale that was read
 	UpdatedAt     time.Time
-	Waitlist      int64 // the most waitlist entries once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
+	Waitlist      int64          // the most waitlist entries once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
+	Note          string         // for operators; up to MaxNoteBytes
+	EarlierPrices []earlierPrice // that were asked before UnitPrice, oldest first
+	PricedUntil   time.Time      // what is asked from then on may have changed since this was read; zero: nothing has
+	ReduceTo      int64          // what the total becomes once Redis has taken the units out; 0: nothing is under way
+}
+
+// earlierPrice is what a unit cost of an order that was asked for before an instant, in Unix ms.
+type earlierPrice struct {
+	UntilMS   int64  `json:"until_ms"`
+	UnitPrice int64  `json:"unit_price"` // 0: there was no price
+	Currency  string `json:"currency"`
 }
 
 // Phase is the state that a buyer sees at an instant: scheduled, open, paused or closed.
@@ -94,6 +107,8 @@ func (s *Sale) Validate() error {
 		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
 		return Errorf(KindInvalid, "payment window %s: use 0 (no payment) to %s", s.PaymentWindow, MaxPaymentWindow)
+	case s.Note != "" && ValidateReason(s.Note) != nil:
+		return Errorf(KindInvalid, "note: use at most %d bytes of UTF-8 without control characters", MaxNoteBytes)
 	}
 	return s.validatePrice()
 }
@@ -114,8 +129,37 @@ func (s *Sale) validatePrice() error {
 	return nil
 }
 
-// PriceOf is the price of a quantity of units, in minor units of the sale's currency; 0 where the sale has no price.
-func (s *Sale) PriceOf(quantity int) int64 { return s.UnitPrice * int64(quantity) }
+// PriceOf is what an order of so many units costs, in minor units of a currency; 0 where the sale had no price, or none
+// is known. It depends on when the order was asked for: the time in its id, which is kept by every retry and through
+// every loss. So what an order costs never changes. An id that is no UUID ("") stands for an order of this moment.
+func (s *Sale) PriceOf(orderID string, quantity int) (amount int64, currency string) {
+	if len(s.EarlierPrices) == 0 && s.PricedUntil.IsZero() {
+		return s.UnitPrice * int64(quantity), s.Currency
+	}
+	asked := askedMS(orderID)
+	for _, earlier := range s.EarlierPrices {
+		if asked < earlier.UntilMS {
+			return earlier.UnitPrice * int64(quantity), earlier.Currency
+		}
+	}
+	if !s.PricedUntil.IsZero() && asked >= s.PricedUntil.UnixMilli() {
+		return 0, ""
+	}
+	return s.UnitPrice * int64(quantity), s.Currency
+}
+
+// askedMS is when an order was asked for, in Unix ms: the first 48 bits of its id (RFC 9562, UUID version 7).
+func askedMS(orderID string) int64 {
+	id, err := uuid.Parse(orderID)
+	if err != nil {
+		return time.Now().UnixMilli()
+	}
+	var ms int64
+	for _, b := range id[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return ms
+}
 
 // lastYear is the last one that RFC 3339, and with it the API, can express.
 const lastYear = 9999

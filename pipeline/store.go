@@ -20,6 +20,16 @@ type SaleChange struct {
 	OpensAt  *time.Time
 	ClosesAt *time.Time
 	State    *SaleState
+
+	Title       *string
+	MaxQuantity *int
+	Waitlist    *int64 // not to 0 where the sale has a waitlist: buyers wait
+	UnitPrice   *int64 // of orders from a moment later on; not to 0
+	Currency    *string
+	Note        *string // also of a sale that is closed
+
+	// IfVersion refuses the change unless the sale is at this version, or is what the change would make of it; 0: any.
+	IfVersion int64
 }
 
 // MaxPersistBatch is the most events that one transaction may persist. More would not be faster (500 are near the

@@ -36,6 +36,8 @@ const (
 	TypeSalePaused           = "sale.paused"
 	TypeSaleResumed          = "sale.resumed"
 	TypeSaleRestocked        = "sale.restocked"
+	TypeSaleReduced          = "sale.reduced" // units that nobody had were taken out
+	TypeSaleEdited           = "sale.edited"  // its title, price, limit or waitlist
 	TypeSaleRescheduled      = "sale.rescheduled"
 	TypeSaleSoldOut          = "sale.sold_out"
 	TypeSaleClosed           = "sale.closed" // by time, or by an operator
@@ -52,8 +54,8 @@ var Types = []string{
 	TypeOrderAwaitingPayment, TypeOrderConfirmed, TypeOrderPaid, TypeOrderExpired, TypeOrderCancelled, TypeOrderRejected,
 	TypeOrderRefundDue, TypeOrderReturned, TypeOrderRefunded, TypeOrderExtended, TypePaymentReceived,
 	TypePaymentRefundDue, TypePaymentPartiallyRefunded, TypePaymentRefunded, TypeWaitlistTurn, TypeSaleCreated,
-	TypeSaleOpened, TypeSalePaused, TypeSaleResumed, TypeSaleRestocked, TypeSaleRescheduled, TypeSaleSoldOut,
-	TypeSaleClosed,
+	TypeSaleOpened, TypeSalePaused, TypeSaleResumed, TypeSaleRestocked, TypeSaleReduced, TypeSaleEdited,
+	TypeSaleRescheduled, TypeSaleSoldOut, TypeSaleClosed,
 }
 
 // Endpoint is a receiver of events and the state of its deliveries. Times that have not come are zero.

@@ -85,7 +85,7 @@ func (s *stores) oneOrEachSale(ctx context.Context, only string, do func(*pipeli
 	return do(sale)
 }
 
-// auditOne turns a sale that is missing in Redis into a finding: its units are nowhere.
+// auditOne turns a sale that is missing in Redis and is not over into a finding: its units are nowhere.
 func auditOne(ctx context.Context, auditor *audit.Auditor, sale *pipeline.Sale) (view.Audit, error) {
 	r, err := auditor.Audit(ctx, sale)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded {
@@ -124,6 +124,8 @@ func printAudits(w io.Writer, views []view.Audit, indent string) error {
 
 func auditResult(v *view.Audit) string {
 	switch {
+	case v.Clean && v.Exact && v.UncheckedReceipts == 0 && v.PostgresAlone:
+		return "✓ (Postgres alone)"
 	case v.Clean && v.Exact && v.UncheckedReceipts == 0:
 		return "✓"
 	case v.Clean:

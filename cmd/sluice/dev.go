@@ -70,10 +70,10 @@ func (c *devCmd) Run(a *app) (err error) {
 		err = errors.Join(err, crewed.Stop(context.WithoutCancel(a.ctx)))
 		log.say("stopped; nothing is left behind")
 	}()
+	if err := ready(a.ctx, crewed, c.Sale); err != nil {
+		return err
+	}
 	if c.Sale {
-		if err := exampleSale(a.ctx, crewed); err != nil {
-			return err
-		}
 		log.say("made the example sale " + devSale)
 	}
 	log.print(devBanner(crewed, c.Sale))
@@ -136,7 +136,8 @@ func awaitEnd(ctx context.Context, c *programs.Stack, log *devLog) error {
 	return errors.New("dev has nothing left to run: the API and every worker have ended; their last lines above say why")
 }
 
-func exampleSale(ctx context.Context, c *programs.Stack) error {
+// ready returns once orders can be placed: a new Redis is verified first. It makes the example sale, if that is wanted.
+func ready(ctx context.Context, c *programs.Stack, sale bool) error {
 	store, err := db.Open(ctx, c.Config.DatabaseURL, db.Options{ApplicationName: "sluice-dev", MaxConns: 1})
 	if err != nil {
 		return err
@@ -154,6 +155,9 @@ func exampleSale(ctx context.Context, c *programs.Stack) error {
 	quiet := slog.New(slog.DiscardHandler)
 	if err := recovery.EnsureVerified(ctx, rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet); err != nil {
 		return err
+	}
+	if !sale {
+		return nil
 	}
 	publisher := sales.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet)
 	return publisher.Create(ctx, &pipeline.Sale{

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/db"
@@ -155,6 +156,37 @@ func TestAuditOfALostSale(t *testing.T) {
 	}
 	if out := sluice(t, at, "sale", "show", "drop-1").mustFine(t); !strings.Contains(out, "not loaded") {
 		t.Errorf("got %q, want the sale as not loaded", out)
+	}
+}
+
+// A sale that is over and gone from Redis is proved by Postgres alone, and nothing of it is to be repaired.
+func TestAuditOfASaleThatIsOver(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "10").mustFine(t)
+	conn, err := pgx.Connect(t.Context(), setting(at, "DATABASE_URL"))
+	must(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	_, err = conn.Exec(t.Context(), `
+		update sales set opens_at = opens_at - interval '30 days', closes_at = closes_at - interval '30 days'`)
+	must(t, err)
+	must(t, testkit.Client(t, setting(at, "REDIS_URL")).Del(t.Context(),
+		pipeline.DefaultKeys.Sale(pipeline.PlaceSale("drop-1", 16)[0], "drop-1")).Err())
+	if out := sluice(t, at, "audit").mustFine(t); !strings.Contains(out, "✓ (Postgres alone)") {
+		t.Errorf("got %q, want a clean audit by Postgres", out)
+	}
+	views := decoded[[]view.Audit](t, sluice(t, at, "audit", "--json").mustFine(t))
+	if len(views) != 1 || !views[0].PostgresAlone || !views[0].Exact || views[0].Stock != 10 {
+		t.Errorf("got %+v", views)
+	}
+	out := sluice(t, at, "audit", "--repair", "--apply").mustFine(t)
+	if !strings.Contains(out, "Nothing in Redis needs a repair") {
+		t.Errorf("got %q, want nothing repaired", out)
+	}
+	_, err = conn.Exec(t.Context(), `update sales set sold = 1`)
+	must(t, err)
+	if got := sluice(t, at, "audit"); got.code != 1 || !strings.Contains(got.out, "counts 1 units sold") {
+		t.Errorf("got %+v, want the counter that is off", got)
 	}
 }
 

@@ -76,18 +76,13 @@ func viewRow(o *pipeline.Order) *rowView {
 	}
 }
 
-// price adds what the order costs, wherever it was found. A sale's price is given once.
+// price adds what the order costs, wherever it was found.
 func (v *orderView) price(sale *pipeline.Sale) {
-	quantity := 0
 	switch {
 	case v.Row != nil:
-		quantity = v.Row.Quantity
+		v.Amount, v.Currency = view.AmountOf(sale, v.OrderID, v.Row.Quantity)
 	case v.Slot != nil:
-		quantity = v.Slot.Quantity
-	}
-	if quantity > 0 && sale.UnitPrice > 0 {
-		amount := sale.PriceOf(quantity)
-		v.Amount, v.Currency = &amount, &sale.Currency
+		v.Amount, v.Currency = view.AmountOf(sale, v.OrderID, v.Slot.Quantity)
 	}
 }
 

@@ -17,7 +17,7 @@ type saleRestock struct {
 // Run adds units.
 func (c *saleRestock) Run(a *app) error {
 	if c.Add < 1 || c.Add > pipeline.MaxStock {
-		return usagef("--add %d: use 1 to %d units; units that buyers may hold can't be taken away", c.Add,
+		return usagef("--add %d: use 1 to %d units; sluice sale reduce takes units away that nobody has", c.Add,
 			int64(pipeline.MaxStock))
 	}
 	return a.change(c.Sale, "restocked", as(pipeline.SaleChange{AddStock: c.Add}))

@@ -107,6 +107,12 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	t.Row("price", priceText(sale))
 	t.Row("waitlist", waitlistText(&v))
 	t.Row("version", v.Version)
+	if v.Note != "" {
+		t.Row("note", table.Clean(v.Note))
+	}
+	if v.ReducingTo != nil {
+		t.Row("reduction", "to "+table.Number(*v.ReducingTo)+" units, under way")
+	}
 	for _, p := range v.Partitions {
 		t.Row("in Redis", p.text())
 	}
@@ -143,7 +149,11 @@ func paymentText(window time.Duration) string {
 func priceText(sale *pipeline.Sale) string {
 	switch {
 	case sale.UnitPrice > 0:
-		return payments.MoneyText(sale.UnitPrice, sale.Currency) + " per unit; other amounts are refused"
+		text := payments.MoneyText(sale.UnitPrice, sale.Currency) + " per unit; other amounts are refused"
+		if n := len(sale.EarlierPrices); n > 0 {
+			text += "; since " + shortTime(time.UnixMilli(sale.EarlierPrices[n-1].UntilMS)) + ", earlier orders keep theirs"
+		}
+		return text
 	case sale.PaymentWindow == 0:
 		return "none"
 	default:

@@ -93,12 +93,14 @@ func TestAdminBesideHealth(t *testing.T) {
 		testkit.Eventually(t, time.Minute, "a new Redis is verified, and the api ready", func() bool {
 			return status(test.at+"/readyz", "") == 200
 		})
-		for _, path := range []string{"/healthz", "/metrics", "/problems/conflict"} {
+		for _, path := range []string{
+			"/healthz", "/metrics", "/", "/problems", "/problems/conflict", "/admin/v1/docs", "/admin/v1/openapi.json",
+		} {
 			if got := status(test.at+path, ""); got != 200 {
 				t.Errorf("%s: got %d, want 200", path, got)
 			}
 		}
-		for _, path := range []string{"/admin/v1/sales", "/admin/v1/dead-letters", "/admin/v1/openapi.json"} {
+		for _, path := range []string{"/admin/v1/sales", "/admin/v1/dead-letters"} {
 			if got := status(test.at+path, test.token); got != test.open {
 				t.Errorf("%s with a token: got %d, want %d", path, got, test.open)
 			}

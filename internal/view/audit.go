@@ -8,21 +8,23 @@ import (
 
 // Audit is one sale's audit. Units, unless they say otherwise.
 type Audit struct {
-	SaleID      string `json:"sale_id"`
-	Clean       bool   `json:"clean"`
-	Exact       bool   `json:"exact"` // false: the sale was moving all the time
-	Total       int64  `json:"total"`
-	Stock       int64  `json:"stock"`
-	Live        int64  `json:"live"`
-	InFlight    int64  `json:"in_flight"`
-	Unapplied   int64  `json:"unapplied"`
-	Withdrawn   int64  `json:"withdrawn"` // of returned orders, and not put on sale again
-	Drift       int64  `json:"drift"`
-	Orders      int64  `json:"orders"`   // rows
-	Accepted    int64  `json:"accepted"` // accepts
-	Buyers      int64  `json:"buyers"`   // slots
-	StrayBuyers int64  `json:"stray_buyers"`
-	LostBuyers  int64  `json:"lost_buyers"`
+	SaleID string `json:"sale_id"`
+	Clean  bool   `json:"clean"`
+	Exact  bool   `json:"exact"` // false: the sale was moving all the time
+	// The sale is over and not in Redis any more; stock is what was never sold.
+	PostgresAlone bool  `json:"postgres_alone"`
+	Total         int64 `json:"total"`
+	Stock         int64 `json:"stock"`
+	Live          int64 `json:"live"`
+	InFlight      int64 `json:"in_flight"`
+	Unapplied     int64 `json:"unapplied"`
+	Withdrawn     int64 `json:"withdrawn"` // of returned orders, and not put on sale again
+	Drift         int64 `json:"drift"`
+	Orders        int64 `json:"orders"`   // rows
+	Accepted      int64 `json:"accepted"` // accepts
+	Buyers        int64 `json:"buyers"`   // slots
+	StrayBuyers   int64 `json:"stray_buyers"`
+	LostBuyers    int64 `json:"lost_buyers"`
 	// Receipts that buyers hold.
 	LostReceipts      int64    `json:"lost_receipts"`      // that neither store has
 	UncheckedReceipts int64    `json:"unchecked_receipts"` // of any sale, too many to be looked up
@@ -38,7 +40,8 @@ type Audit struct {
 // NewAudit views a report.
 func NewAudit(r *audit.Report) Audit {
 	v := Audit{
-		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact, Total: r.Total, Stock: r.Stock, Live: r.Live,
+		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact,
+		PostgresAlone: r.PostgresAlone, Total: r.Total, Stock: r.Stock, Live: r.Live,
 		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Drift: r.Drift,
 		Orders: r.Orders, Accepted: r.Accepted,
 		Buyers: r.Buyers, StrayBuyers: r.StrayBuyers, LostBuyers: r.LostBuyers, Waiting: r.Waiting,

@@ -25,23 +25,24 @@ type Order struct {
 	ClosedAt    *string `json:"closed_at"`
 }
 
-// NewOrder views an order of a sale, whose price is given once.
+// NewOrder views an order of a sale.
 func NewOrder(sale *pipeline.Sale, o *pipeline.Order) Order {
+	amount, currency := AmountOf(sale, o.ID, o.Quantity)
 	return Order{
 		OrderID: o.ID, OrderNumber: strconv.FormatInt(o.Number, 10), SaleID: o.SaleID, UserID: o.UserID,
-		Quantity: o.Quantity, Amount: AmountOf(sale, o), Currency: textOrNil(sale.Currency), Status: string(o.Status),
+		Quantity: o.Quantity, Amount: amount, Currency: currency, Status: string(o.Status),
 		Reason: textOrNil(o.Reason), AcceptedAt: Time(o.AcceptedAt), PersistedAt: TimeOrNil(o.PersistedAt),
 		PayBy: TimeOrNil(o.PayBy), PaidAt: TimeOrNil(o.PaidAt), ClosedAt: TimeOrNil(o.ClosedAt),
 	}
 }
 
-// AmountOf is what an order costs, in minor units of its sale's currency; nil where the sale has no price.
-func AmountOf(sale *pipeline.Sale, o *pipeline.Order) *int64 {
-	if sale.UnitPrice == 0 {
-		return nil
+// AmountOf is what an order costs, in minor units of a currency; nil where its sale had no price.
+func AmountOf(sale *pipeline.Sale, orderID string, quantity int) (amount *int64, currency *string) {
+	units, code := sale.PriceOf(orderID, quantity)
+	if units == 0 {
+		return nil, nil
 	}
-	amount := sale.PriceOf(o.Quantity)
-	return &amount
+	return &units, &code
 }
 
 // NewListedOrder views an order of a list.

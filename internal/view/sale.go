@@ -22,6 +22,9 @@ type Sale struct {
 	Waitlist             int64   `json:"waitlist"`   // the most entries of its waitlist; 0: it has none
 	UnitPrice            *int64  `json:"unit_price"` // minor units of currency; null: amounts are not compared
 	Currency             *string `json:"currency"`
+	PriceFrom            *string `json:"price_from"`  // earlier orders cost another price; null: all cost this one
+	ReducingTo           *int64  `json:"reducing_to"` // what the total becomes as soon as Redis has taken the units out
+	Note                 string  `json:"note"`
 	Version              int64   `json:"version"`
 	LoadedAt             *string `json:"loaded_at"`
 	CreatedAt            string  `json:"created_at"`
@@ -35,6 +38,14 @@ func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 	if sale.UnitPrice > 0 {
 		price = &sale.UnitPrice
 	}
+	var from *string
+	if n := len(sale.EarlierPrices); n > 0 {
+		from = TimeOrNil(time.UnixMilli(sale.EarlierPrices[n-1].UntilMS))
+	}
+	var reducing *int64
+	if sale.ReduceTo > 0 {
+		reducing = &sale.ReduceTo
+	}
 	phase := sale.Phase(now)
 	if phase == "open" && remaining != nil && *remaining <= 0 {
 		phase = "sold_out"
@@ -45,6 +56,7 @@ func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 		OpensAt: Time(sale.OpensAt), ClosesAt: Time(sale.ClosesAt),
 		PaymentWindowSeconds: int64(sale.PaymentWindow / time.Second),
 		Waitlist:             sale.Waitlist, UnitPrice: price, Currency: textOrNil(sale.Currency), Version: sale.Version,
+		PriceFrom: from, ReducingTo: reducing, Note: sale.Note,
 		LoadedAt: TimeOrNil(sale.LoadedAt), CreatedAt: Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
 	}
 }

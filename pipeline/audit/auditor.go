@@ -20,6 +20,7 @@ const (
 // LedgerSource is where an audit reads Postgres.
 type LedgerSource interface {
 	WitnessSource
+	ClosedSource
 	// Ledger reads a sale's rows at one instant. It calls known for each of the orders in flight that has a row, live for
 	// each live order and unapplied for each release that Postgres has not noted as applied in Redis.
 	Ledger(ctx context.Context, saleID string, inFlight iter.Seq[string],
@@ -43,7 +44,8 @@ func NewAuditor(rdb redis.UniversalClient, keys pipeline.Keys, ledger LedgerSour
 // Audit compares what Redis and Postgres have of a sale. It looks again until a look finds nothing and was not
 // disturbed by a release or a change of the sale; orders, and workers that persist them, don't disturb it. If every
 // look was disturbed, the report is not exact. When the context ends after the first look, the report is of what was
-// seen until then. Errors: KindUnavailable, KindNotLoaded.
+// seen until then. A sale that is over, and that Redis does not have any more, is judged by Postgres alone. Errors:
+// KindUnavailable; KindNotLoaded, where Redis does not have a sale that is not over.
 func (a *Auditor) Audit(ctx context.Context, sale *pipeline.Sale) (*Report, error) {
 	seen, err := a.see(ctx, sale, false)
 	if err != nil {
@@ -88,6 +90,9 @@ func (a *Auditor) see(ctx context.Context, sale *pipeline.Sale, strays bool) (*s
 			retry.Sleep(ctx, auditPause)
 		}
 		next, err := a.look(ctx, sale, strays)
+		if pipeline.KindOf(err) == pipeline.KindNotLoaded {
+			next, err = a.lookAtClosed(ctx, sale, err)
+		}
 		if seen != nil && ctx.Err() != nil {
 			break // this look may have been cut off; the one before it was not
 		}

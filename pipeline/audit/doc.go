@@ -7,6 +7,8 @@
 // What both stores have lost is found by a third witness, the accept journals of the apis (witnesses.go). A Balancer
 // (balance.go) checks the units of many sales every few seconds, from counters alone.
 //
+// A sale that is over may be gone from Redis. What Postgres says of it is then checked for contradictions (closed.go).
+//
 // Both run while buyers order: they rely on the order in which they read, on order ids to recognize what they see
 // twice, and on the sequence of an accept to leave out what is later than the look. A report that is not exact, because
 // something was released meanwhile, proves nothing about drift.

@@ -35,8 +35,11 @@ type Report struct {
 	Rebuilds    int64 // how often the sale was rebuilt in Redis, repairs included; each is in the audit log
 	// Exact says that nothing was released or redefined during the look; else Drift, StrayBuyers and LostBuyers prove
 	// nothing.
-	Exact    bool
-	Findings []string
+	Exact bool
+	// PostgresAlone says that the sale is over and not in Redis any more, so that there is nothing to compare Postgres
+	// with. Stock is then what was never sold, Accepted what Postgres has counted, and what is only known of Redis is 0.
+	PostgresAlone bool
+	Findings      []string
 }
 
 // Clean reports whether nothing wrong was found. Only an exact report proves that the sale's books are balanced.

@@ -34,9 +34,10 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 	if p.UserID != "" && p.UserID != order.UserID {
 		return Refusal(ReasonForeignOrder, "there is no such order of this buyer in this sale")
 	}
-	if due := sale.PriceOf(order.Quantity); due > 0 && p.Amount > 0 && (p.Amount != due || p.Currency != sale.Currency) {
+	due, currency := sale.PriceOf(order.ID, order.Quantity)
+	if due > 0 && p.Amount > 0 && (p.Amount != due || p.Currency != currency) {
 		return Refusal(
-			ReasonAmountMismatch, "the order costs %s, and %s were paid", MoneyText(due, sale.Currency),
+			ReasonAmountMismatch, "the order costs %s, and %s were paid", MoneyText(due, currency),
 			MoneyText(p.Amount, p.Currency),
 		)
 	}

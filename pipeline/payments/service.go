@@ -29,7 +29,7 @@ type Store interface {
 	DecideWaitingPayment(ctx context.Context, id int64, sale *pipeline.Sale, absent Decision) (Record, error)
 }
 
-// SaleFinder finds one sale. Prices are given once, with the sale: one from memory will do.
+// SaleFinder finds one sale, as Postgres has it now: its price may have changed a moment ago.
 type SaleFinder interface {
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 }

@@ -24,6 +24,14 @@ const (
 	listedAfterClosing = 24 * time.Hour   // how long a closed sale is listed
 )
 
+// PriceLead is for how long the old price of a sale is still asked after it was changed: several times as long as a
+// change takes to reach the catalogue of every process.
+const PriceLead = 5 * time.Second
+
+// pricesKnown is for how long a process knows all prices after it began to read what has changed. A statement that
+// changes one has the rest of PriceLead until it is visible.
+const pricesKnown = PriceLead - time.Second
+
 // CatalogueLookups is how many look-ups of unknown ids may be under way at once, so that guessing costs no pool.
 const CatalogueLookups = 8
 
@@ -44,10 +52,11 @@ type Catalogue struct {
 	lookups singleflight.Group
 	slots   chan struct{}
 
-	mu      sync.RWMutex // protects the three below
+	mu      sync.RWMutex // protects those below
 	sales   map[string]*pipeline.Sale
 	unknown map[string]time.Time // id → when the answer stops counting
 	newest  time.Time            // UpdatedAt of the newest sale read
+	current time.Time            // when the last reading began that read all that had changed
 }
 
 // NewCatalogue returns an empty Catalogue; Load fills it and Run keeps it fresh.
@@ -95,7 +104,7 @@ func (c *Catalogue) since() time.Time {
 }
 
 func (c *Catalogue) read(ctx context.Context, since time.Time) error {
-	after := ""
+	began, after := time.Now(), ""
 	for range CatalogueLimit / cataloguePage {
 		page, err := c.page(ctx, pipeline.SalesFilter{UpdatedSince: since, After: after, Limit: cataloguePage})
 		if err != nil {
@@ -103,6 +112,9 @@ func (c *Catalogue) read(ctx context.Context, since time.Time) error {
 		}
 		c.keep(page)
 		if len(page) < cataloguePage {
+			c.mu.Lock()
+			c.current = began
+			c.mu.Unlock()
 			return nil
 		}
 		after = page[len(page)-1].ID
@@ -142,8 +154,25 @@ func (c *Catalogue) forgetOne() {
 	}
 }
 
-// Get returns a sale. Errors: KindNotFound, KindUnavailable.
+// Get returns a sale. What it costs from a moment on may not be known here, while Postgres can't be read: see
+// pipeline.Sale.PricedUntil. Errors: KindNotFound, KindUnavailable.
 func (c *Catalogue) Get(ctx context.Context, id string) (*pipeline.Sale, error) {
+	sale, err := c.get(ctx, id)
+	if err != nil || sale.UnitPrice == 0 {
+		return sale, err
+	}
+	c.mu.RLock()
+	known := c.current.Add(pricesKnown)
+	c.mu.RUnlock()
+	if time.Now().Before(known) {
+		return sale, nil
+	}
+	stale := *sale
+	stale.PricedUntil = known
+	return &stale, nil
+}
+
+func (c *Catalogue) get(ctx context.Context, id string) (*pipeline.Sale, error) {
 	if !pipeline.ValidSaleID(id) {
 		return nil, pipeline.Errorf(
 			pipeline.KindNotFound, "no sale has this id: ids are 1 to 64 characters of a-z, 0-9 and '-'",

@@ -20,6 +20,7 @@ const loadTimeout = 3 * time.Second
 // Store is where sales are defined and changed.
 type Store interface {
 	Source
+	ReductionStore
 	CreateSale(ctx context.Context, sale *pipeline.Sale) error
 	ChangeSale(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error)
 	// MarkLoading says that a sale is about to be put into Redis, MarkLoaded that it is there.
@@ -71,11 +72,6 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 // final), KindUnavailable; after the last one the change may stand in Postgres, and reaches Redis as soon as a worker
 // can.
 func (p *Publisher) Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error) {
-	if change.AddStock < 0 {
-		return nil, pipeline.Errorf(
-			pipeline.KindInvalid, "stock can only be added: units that buyers have can't be taken back",
-		)
-	}
 	sale, err := p.store.ChangeSale(ctx, id, actor, change)
 	if pipeline.KindOf(err) == pipeline.KindUnavailable {
 		return nil, pipeline.Wrap(
@@ -96,8 +92,12 @@ func (p *Publisher) Change(ctx context.Context, id, actor string, change pipelin
 
 // Publish brings Redis up to a sale's definition: it loads a sale that was never loaded, and adjusts one that is older.
 // A sale that was loaded once and is gone is not loaded again here: its orders would be sold a second time. That is a
-// KindNotLoaded error, and needs a rebuild.
+// KindNotLoaded error, and needs a rebuild; a sale that is over may be gone. A reduction that is under way is ended.
 func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
+	if sale.ReduceTo > 0 {
+		_, err := p.endReduction(ctx, sale)
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if sale.LoadedAt.IsZero() {
@@ -137,21 +137,45 @@ func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, parti
 			return nil
 		}
 	}
+	result, err := p.adjust(ctx, sale, partition, fields)
+	switch {
+	case result == lua.AdjustBelowTaken:
+		return pipeline.Errorf(pipeline.KindConflict, "more units of sale %s are taken than its new total", sale.ID)
+	case result == lua.AdjustAbsent && mayBeGone(sale, time.Now()):
+		return nil
+	}
+	return err
+}
+
+// mayBeGone reports whether a sale is over for so long that Redis need not have it any more: a day after its last order
+// could be paid, as db.Watermarks has it.
+func mayBeGone(sale *pipeline.Sale, now time.Time) bool {
+	return now.Sub(sale.ClosesAt) > sale.PaymentWindow+listedAfterClosing
+}
+
+// adjust has a partition follow a definition. The code is AdjustAdjusted, AdjustCurrent or AdjustBelowTaken where there
+// is no error.
+func (p *Publisher) adjust(
+	ctx context.Context, sale *pipeline.Sale, partition pipeline.Partition, fields lua.SaleFields,
+) (lua.AdjustCode, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
 	result, handed, err := lua.Adjust(
 		ctx, p.rdb, p.keys.ForSale(partition, sale.ID), sale.ID, pipeline.HandOverMaxLag, fields,
 	)
 	p.handOvers.Publish(ctx, sale.ID, partition, handed)
 	switch {
 	case err != nil:
-		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take the change")
+		return "", pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take the change")
 	case result == lua.AdjustAbsent:
-		return pipeline.Errorf(pipeline.KindNotLoaded, "Redis has lost sale %s", sale.ID)
-	case result == lua.AdjustBelowTaken:
-		return pipeline.Errorf(pipeline.KindConflict, "more units of sale %s are taken than its new total", sale.ID)
+		return result, pipeline.Errorf(pipeline.KindNotLoaded, "Redis has lost sale %s", sale.ID)
+	case result == lua.AdjustUntrusted:
+		return result, pipeline.Errorf(pipeline.KindNotLoaded,
+			"Redis is not verified yet, so it can't take units out of a sale")
 	case result == lua.AdjustAdjusted:
 		p.log.Info("sale adjusted", "sale", sale.ID, "partition", partition, "version", sale.Version)
 	}
-	return nil
+	return result, nil
 }
 
 // SaleFields are a sale's definition on a partition, with so many units left.
@@ -192,7 +216,7 @@ func (p *Publisher) publishIfBehind(ctx context.Context, sale *pipeline.Sale) er
 }
 
 func (p *Publisher) behind(ctx context.Context, sale *pipeline.Sale) (bool, error) {
-	if sale.LoadedAt.IsZero() {
+	if sale.LoadedAt.IsZero() || sale.ReduceTo > 0 {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)

@@ -1,0 +1,141 @@
+package db
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+	"sluice/pipeline/audit"
+)
+
+const (
+	closedSaleQuery = `
+select ` + isOver + `, s.withdrawn,
+	(select coalesce(sum(quantity), 0) from releases where sale_id = s.id and withdrawn)
+from sales s where s.id = $1`
+
+	// closedOrdersQuery reads all of a sale's orders. The numbers of changes are the fewest that lead to each status, see
+	// pipeline.Transitions: the first status counts, and every change of it does.
+	closedOrdersQuery = `
+select count(o.number) - count(distinct o.number),
+	count(*) filter (where o.status in ('awaiting_payment', 'confirmed', 'paid'))
+		- count(distinct o.user_id) filter (where o.status in ('awaiting_payment', 'confirmed', 'paid')),
+	count(*) filter (where o.partition <> all (s.partitions)),
+	count(*) filter (where o.version < case
+		when o.status in ('awaiting_payment', 'confirmed', 'rejected') then 1
+		when o.status in ('paid', 'cancelled', 'expired', 'refund_due') then 2
+		else 3 end)
+from sales s join orders o on o.sale_id = s.id
+where s.id = $1
+group by s.id`
+
+	// closedSequencesQuery counts, of each partition of a sale, the sequences up to the watermark that nothing has. A
+	// second accept of an order that had ended is its second release. A letter whose sequence nothing has, or whose sale
+	// can't be read, may be one of those that are missing. What Redis had lost and nobody submitted again in time was
+	// rejected under its old sequence, which another accept may have got since.
+	closedSequencesQuery = `
+with seen as materialized (
+	select partition, sequence, count(*) filter (where placed) as rows
+	from (
+		select partition, sequence, reason <> 'redis-lost' as placed from orders where sale_id = $1
+		union all
+		select partition, sequence, false from releases where sale_id = $1
+	) accepts
+	group by partition, sequence
+), places as (
+	select p.partition, coalesce(w.seq, 0) as seq, coalesce(w.lost, 0) as lost
+	from sales s
+	cross join lateral unnest(s.partitions) as p (partition)
+	left join watermarks w on w.sale_id = s.id and w.partition = p.partition
+	where s.id = $1
+)
+select p.partition,
+	p.seq - count(*) filter (where s.sequence <= p.seq),
+	p.lost + (
+		select count(*) from dead_letters l
+		where l.partition = p.partition and l.sale_id in ($1, '') and not exists (
+			select from seen x where x.partition = l.partition and x.sequence::text = l.payload ->> 'k'
+		)
+	),
+	coalesce(sum(s.rows - 1) filter (where s.rows > 1), 0)::bigint,
+	coalesce(sum(s.rows) filter (where s.sequence > p.seq), 0)::bigint
+from places p
+left join seen s on s.partition = p.partition
+group by p.partition, p.seq, p.lost
+order by p.partition`
+
+	// closedReleasesQuery compares each order with the release of its own accept. It relies on releases_pkey.
+	closedReleasesQuery = `
+select count(*) filter (where o.status in ('awaiting_payment', 'confirmed', 'paid') and r.order_id is not null),
+	count(*) filter (where o.status not in ('awaiting_payment', 'confirmed', 'paid') and r.order_id is null),
+	count(*) filter (where (r.quantity, r.user_id, r.partition) <> (o.quantity, o.user_id, o.partition)),
+	(select count(*) from releases x where x.sale_id = $1 and not exists (
+		select from orders y where y.sale_id = x.sale_id and y.id = x.order_id
+	))
+from orders o
+left join releases r on r.sale_id = o.sale_id and r.order_id = o.id and r.sequence = o.sequence
+where o.sale_id = $1`
+
+	// closedPaymentsQuery relies on payments_order_idx.
+	closedPaymentsQuery = `
+select count(*) filter (where not exists (
+		select from payments p where p.order_id = o.id and p.sale_id = o.sale_id and p.outcome = case o.status
+			when 'paid' then 'paid' when 'refunded' then 'refunded' else 'refund_due' end
+	)),
+	count(*) filter (where o.payment_id is not null and not exists (
+		select from payments p where p.order_id = o.id and p.sale_id = o.sale_id and p.payment_id = o.payment_id
+	))
+from orders o
+where o.sale_id = $1 and o.status in ('paid', 'returned', 'refund_due', 'refunded')`
+)
+
+// ClosedBooks reads what Postgres alone says of a sale, all of it from one snapshot. It reads all of the sale's orders
+// and releases, some seconds for a million; no lock is taken, and writers do not wait. Errors: KindNotFound,
+// KindUnavailable.
+func (s *Store) ClosedBooks(ctx context.Context, saleID string) (audit.ClosedBooks, error) {
+	if !pipeline.ValidSaleID(saleID) {
+		return audit.ClosedBooks{}, unknownSale(saleID)
+	}
+	var b audit.ClosedBooks
+	err := s.snapshot(ctx, "closed books of sale "+saleID, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, closedSaleQuery, saleID).Scan(&b.Over, &b.Withdrawn, &b.WithdrawnReleases)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return unknownSale(saleID)
+		case err != nil || !b.Over: // then the rest proves nothing
+			return err
+		}
+		r := ledgerReader{tx: tx, saleID: saleID, ledger: &b.Ledger}
+		if err := r.numbers(ctx); err != nil {
+			return err
+		}
+		return closedBooks(ctx, tx, saleID, &b)
+	})
+	return b, err
+}
+
+// closedBooks reads what the ledger does not have.
+func closedBooks(ctx context.Context, tx pgx.Tx, saleID string, b *audit.ClosedBooks) error {
+	for query, into := range map[string][]any{
+		closedOrdersQuery:   {&b.NumbersTwice, &b.BuyersTwice, &b.Misplaced, &b.Jumped},
+		closedReleasesQuery: {&b.LiveReleased, &b.NeverReleased, &b.OtherReleases, &b.OrphanedReleases},
+		closedPaymentsQuery: {&b.WithoutPayment, &b.PaymentsElsewhere},
+	} {
+		err := tx.QueryRow(ctx, query, saleID).Scan(into...)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) { // a sale without orders
+			return err
+		}
+	}
+	rows, err := tx.Query(ctx, closedSequencesQuery, saleID)
+	if err != nil {
+		return err
+	}
+	b.Sequences, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Sequences, error) {
+		var s audit.Sequences
+		err := row.Scan(&s.Partition, &s.Missing, &s.Explained, &s.Twice, &s.Beyond)
+		return s, err
+	})
+	return err
+}

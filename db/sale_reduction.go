@@ -1,0 +1,102 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+)
+
+// BeginReduction notes that the total of a sale is to become less. Redis is asked next, and EndReduction notes what it
+// said. Until then the sale can't be changed otherwise. It returns the sale with ReduceTo set; a sale that has that
+// total already is returned as it is, and so is one of which the same was begun before. Errors: KindNotFound;
+// KindInvalid (it is no reduction); KindNotLoaded (Redis was not given the sale yet); KindConflict (the sale is closed,
+// or being changed by others).
+func (s *Store) BeginReduction(ctx context.Context, id, actor string, to int64) (*pipeline.Sale, error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	for range changeTries {
+		sale, err := s.Sale(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if err := reducible(sale, to); err != nil || sale.Total == to || sale.ReduceTo == to {
+			return sale, err
+		}
+		begun, err := queryOne(ctx, s, "reduce sale "+id, scanSale, `
+			update sales set reduce_to = $3, reduce_actor = $4, updated_at = now()
+			where id = $1 and version = $2 and reduce_to is null
+			returning `+saleColumns, id, sale.Version, to, actor)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return &begun, err
+		}
+	}
+	return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others", id)
+}
+
+func reducible(sale *pipeline.Sale, to int64) error {
+	switch {
+	case sale.Total == to:
+		return nil
+	case to < 1 || to > sale.Total:
+		return pipeline.Errorf(pipeline.KindInvalid, "the stock of sale %s is %d: use 1 to %d units; a restock adds some",
+			sale.ID, sale.Total, sale.Total)
+	case sale.State == pipeline.SaleClosed:
+		return pipeline.Errorf(pipeline.KindConflict, "sale %s is closed, which is final", sale.ID)
+	case sale.LoadedAt.IsZero():
+		return pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not in Redis yet", sale.ID)
+	case sale.ReduceTo > 0 && sale.ReduceTo != to:
+		return pipeline.Errorf(pipeline.KindConflict,
+			"the stock of sale %s is being reduced to %d; try again once a worker has done so", sale.ID, sale.ReduceTo)
+	}
+	return nil
+}
+
+// endReductionQuery ends a reduction, if it is the one that Redis was asked about. Redis took the units out under the
+// next version: where it did on all partitions, that becomes the sale's. Otherwise the version after it brings the
+// partitions back on which it did. What Redis said holds for the generation in which it was asked: after a verification
+// it may be rebuilt with the total that it had, and must be asked again.
+const endReductionQuery = `
+with fence as (
+	select from join_generation() as number where number = $4
+), before as (
+	select s.* from sales s, fence
+	where s.id = $1 and s.version = $2 and s.reduce_to = $3
+	for no key update of s
+), changed as (
+	update sales s
+	set total = case when $5 then b.reduce_to else s.total end, version = s.version + case when $5 then 1 else 2 end,
+		reduce_to = null, reduce_actor = null, updated_at = now()
+	from before b
+	where s.id = b.id
+	returning s.*
+), logged as (
+	insert into audit_log (actor, action, sale_id, detail)
+	select b.reduce_actor, 'reduce', b.id, $6::text::jsonb from before b where $5
+)
+select ` + saleColumns + ` from changed`
+
+// EndReduction notes what Redis said to a reduction: that its units are out, or that too many are taken. It returns the
+// sale as it is then, whoever ended the reduction. A sale that has its ReduceTo still was verified anew since Redis was
+// asked: ask again.
+func (s *Store) EndReduction(
+	ctx context.Context, asked *pipeline.Sale, g pipeline.Generation, done bool,
+) (*pipeline.Sale, error) {
+	after := *asked
+	after.Total = asked.ReduceTo
+	detail, err := json.Marshal(map[string]saleDefinition{
+		"before": define(asked, asked.Version), "after": define(&after, asked.Version+1),
+	})
+	if err != nil {
+		return nil, err
+	}
+	ended, err := queryOne(ctx, s, "reduce sale "+asked.ID, scanSale, endReductionQuery, asked.ID, asked.Version,
+		asked.ReduceTo, g, done, string(detail))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s.Sale(ctx, asked.ID)
+	}
+	return &ended, err
+}
