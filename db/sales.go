@@ -17,7 +17,7 @@ const maxSales = 1000
 
 const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
 	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency,
-	waitlist, note, earlier_prices, coalesce(reduce_to, 0) as reduce_to`
+	waitlist, note, earlier_prices, coalesce(reduce_to, 0) as reduce_to, limit_group, group_limit`
 
 // defaultActor is the actor in the audit log where the caller names none.
 const defaultActor = "sluice"
@@ -40,6 +40,9 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		}
 		return err
 	}
+	if err := s.joinLimitGroup(ctx, &created); err != nil {
+		return err
+	}
 	detail, err := creationDetail(&created)
 	if err != nil {
 		return err
@@ -51,8 +54,8 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	created, err = queryOne(ctx, s, "create sale "+sale.ID, scanSale, `
 		with created as (
 			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions,
-				unit_price, currency, waitlist, note)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14, $15)
+				unit_price, currency, waitlist, note, limit_group, group_limit)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14, $15, $16, $17)
 			returning `+saleColumns+`
 		), logged as (
 			insert into audit_log (actor, action, sale_id, detail) select $10, 'create', id, $11::text::jsonb from created
@@ -60,7 +63,7 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		select * from created`,
 		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
 		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail,
-		created.UnitPrice, created.Currency, created.Waitlist, created.Note)
+		created.UnitPrice, created.Currency, created.Waitlist, created.Note, created.LimitGroup, created.GroupLimit)
 	if breaks(err, "sales_pkey") {
 		return pipeline.Wrap(pipeline.KindConflict, err, "sale "+sale.ID+" exists")
 	}
@@ -75,9 +78,11 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 func creationDetail(s *pipeline.Sale) (string, error) {
 	detail, err := json.Marshal(struct {
 		saleDefinition
-		PaymentMS  int64 `json:"payment_window_ms"`
-		Partitions int   `json:"partitions"`
-	}{define(s, 1), s.PaymentWindow.Milliseconds(), len(s.Partitions)})
+		PaymentMS  int64  `json:"payment_window_ms"`
+		Partitions int    `json:"partitions"`
+		LimitGroup string `json:"limit_group,omitempty"`
+		GroupLimit int    `json:"group_limit,omitempty"`
+	}{define(s, 1), s.PaymentWindow.Milliseconds(), len(s.Partitions), s.LimitGroup, s.GroupLimit})
 	return string(detail), err
 }
 
@@ -170,7 +175,8 @@ func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {
 	var loaded *time.Time
 	err := row.Scan(&sale.ID, &sale.Title, &sale.Total, &sale.Sold, &sale.MaxQuantity, &sale.OpensAt, &sale.ClosesAt,
 		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt,
-		&sale.UnitPrice, &sale.Currency, &sale.Waitlist, &sale.Note, &sale.EarlierPrices, &sale.ReduceTo)
+		&sale.UnitPrice, &sale.Currency, &sale.Waitlist, &sale.Note, &sale.EarlierPrices, &sale.ReduceTo, &sale.LimitGroup,
+		&sale.GroupLimit)
 	for _, p := range partitions {
 		sale.Partitions = append(sale.Partitions, pipeline.Partition(p))
 	}

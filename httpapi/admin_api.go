@@ -125,7 +125,7 @@ func (a *admin) route(e *echo.Echo) {
 	for verb, handler := range map[string]echo.HandlerFunc{"return": a.returnOrder, "extend": a.extendOrder} {
 		a.command(e, "sales/:sale/orders/:order/"+verb, handler)
 	}
-	e.PATCH(adminRoot+"sales/:sale", brief(a.editSale))
+	e.PATCH(adminRoot+"sales/:sale", brief(a.once(a.editSale)))
 	e.POST(adminRoot+"sales/:sale/repair", a.once(a.repair))
 	for path, handler := range map[string]echo.HandlerFunc{
 		"/problems/:code": explainProblem,

@@ -17,7 +17,7 @@ const key = "Idempotency-Key"
 // eachCommand sends every change that takes a key.
 func (r *adminRig) eachCommand(send func(call)) {
 	r.each(func(c call) {
-		if c.method == http.MethodPost && !strings.HasSuffix(c.path, "/test") {
+		if (c.method == http.MethodPost || c.method == http.MethodPatch) && !strings.HasSuffix(c.path, "/test") {
 			send(c)
 		}
 	})

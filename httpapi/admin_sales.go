@@ -103,6 +103,7 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
 		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
 		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist, "note": &sale.Note,
+		"limit_group": &sale.LimitGroup, "group_limit": &sale.GroupLimit,
 	})
 	if err != nil {
 		return nil, err

@@ -132,7 +132,7 @@ func TestAdminSales(t *testing.T) {
 		`{"id":"x","total":1,"opens_at":5}`:                                 "opens_at: it must be a time",
 		`{"id":"x","total":1,"payment_window_seconds":9223372036854775807}`: "payment_window_seconds: it must be from 0",
 		`{"id":"x","total":1,"closes_at":"2020-01-01T00:00:00Z"}`:           "not after it opens",
-		`{"id":"x","total":1,"stock":1}`:                                    "stock: this field is not known; use closes_at, currency, id",
+		`{"id":"x","total":1,"stock":1}`:                                    "stock: this field is not known; use closes_at, currency, group_limit, id",
 	} {
 		if got := r.expect(post("sales", body), 400, "invalid-request"); !strings.Contains(got.problem().Detail, says) {
 			t.Errorf("%s: got %q, want %q", body, got.problem().Detail, says)

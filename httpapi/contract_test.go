@@ -258,6 +258,17 @@ func giveOrders(t *testing.T, c *contract) {
 	r.expect(order("open", "bob", "{}").with("Content-Type", "text/plain"), 415, "unsupported-media-type")
 	r.expect(order("open", breakingUser, ""), 500, "internal")
 	r.expect(order("not-loaded", "bob", ""), 503, "sale-not-loaded")
+	for _, colour := range []string{"red", "blue"} {
+		sale := newSale(colour, 5)
+		sale.LimitGroup, sale.GroupLimit = "lamps", 2
+		r.create(sale)
+	}
+	r.expect(get("/v1/sales/red", ""), 200, "")
+	r.expect(order("red", "ann", `{"quantity":2}`), 202, "")
+	refused := r.expect(order("blue", "ann", ""), 409, "over-group-limit").problem()
+	if want := "you may have 2 units in the sales of group lamps together; in the others of them you have, or wait for, 2"; refused.Detail != want {
+		t.Errorf("over the limit of a group: got %q, want %q", refused.Detail, want)
+	}
 }
 
 func giveStatus(t *testing.T, c *contract) {

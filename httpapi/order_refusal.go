@@ -30,6 +30,8 @@ func rejection(sale *pipeline.Sale, d *admission.Decision) error {
 		return newProblem(codeBacklogFull, "too many accepted orders wait to be stored; nothing was ordered")
 	case admission.OverLimit:
 		return overLimit(d.MaxQuantity, "")
+	case admission.OverGroupLimit:
+		return overGroupLimit(sale, d.Held)
 	default:
 		return fmt.Errorf("admission returned %q, which has no answer in HTTP", d.Result)
 	}
@@ -55,6 +57,12 @@ func overLimit(limit int, also string) error {
 	p := invalid(fieldError{fieldQuantity, fmt.Sprintf("this sale allows 1 to %d units per order%s", limit, also)})
 	p.MaxQuantity = limit
 	return p
+}
+
+// overGroupLimit says how much a buyer has in the other sales of a group.
+func overGroupLimit(sale *pipeline.Sale, held int64) error {
+	return newProblem(codeOverGroupLimit, fmt.Sprintf("you may have %d units in the sales of group %s together; in the others "+
+		"of them you have, or wait for, %d", sale.GroupLimit, sale.LimitGroup, held))
 }
 
 func saleNotOpen(opensAt time.Time) error {

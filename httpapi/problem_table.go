@@ -18,6 +18,7 @@ const (
 	codeMethodNotAllowed     problemCode = "method-not-allowed"
 	codeAlreadyOrdered       problemCode = "already-ordered"
 	codeSoldOut              problemCode = "sold-out"
+	codeOverGroupLimit       problemCode = "over-group-limit"
 	codeSaleNotOpen          problemCode = "sale-not-open"
 	codeSaleClosed           problemCode = "sale-closed"
 	codeSalePaused           problemCode = "sale-paused"
@@ -104,6 +105,11 @@ var problems = []definition{
 		codeSoldOut, http.StatusConflict, 0, "Sold out",
 		"Fewer units are left than the order asks for.",
 		"Units of orders that are not paid in time go back on sale; another attempt may succeed later.",
+	},
+	{
+		codeOverGroupLimit, http.StatusConflict, 0, "Over the limit of these sales",
+		"A buyer may have so many units in a group of sales, and this order would be more. Units that the buyer waits for count.",
+		"Order fewer units, or cancel an order in one of the other sales first.",
 	},
 	{
 		codeSaleNotOpen, http.StatusConflict, 0, "Sale not open yet",

@@ -35,6 +35,8 @@ type saleView struct {
 	Waitlist             bool   `json:"waitlist"`             // whether one may wait once it is sold out
 	UnitPrice            int64  `json:"unit_price,omitempty"` // minor units of currency
 	Currency             string `json:"currency,omitempty"`
+	LimitGroup           string `json:"limit_group,omitempty"`
+	GroupLimit           int    `json:"group_limit,omitempty"` // units of a buyer in all sales of the group
 }
 
 // sale returns the sale that the path names, or the problem that says why there is none.
@@ -103,7 +105,7 @@ func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 		OpensAt: view.Time(s.OpensAt), ClosesAt: view.Time(s.ClosesAt),
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
 		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: price,
-		Currency: currency,
+		Currency: currency, LimitGroup: s.LimitGroup, GroupLimit: s.GroupLimit,
 	}
 	if known {
 		remaining = min(remaining, s.Total) // the definition may be a second behind a restock

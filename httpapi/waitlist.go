@@ -87,6 +87,8 @@ func notJoined(sale *pipeline.Sale, d *waitlist.Decision) error {
 		return newProblem(codeSaleClosed, "the sale is over")
 	case waitlist.Paused:
 		return newProblem(codeSalePaused, "the sale is paused")
+	case waitlist.OverGroupLimit:
+		return overGroupLimit(sale, d.Held)
 	case waitlist.OverLimit:
 		return overLimit(d.MaxQuantity, ", and no more than it has")
 	default:

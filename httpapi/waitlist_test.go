@@ -69,6 +69,14 @@ func giveWaitlist(t *testing.T, c *contract) {
 	r.expect(join("over", "bob", ""), 409, "sale-closed")
 	r.expect(join("paused", "bob", ""), 409, "sale-paused")
 	r.expect(join("not-loaded", "bob", ""), 503, "sale-not-loaded")
+	for _, colour := range []string{"red", "blue"} {
+		one := waitlisted(colour, 1, 2)
+		one.LimitGroup, one.GroupLimit = "lamps", 1
+		r.create(one)
+	}
+	r.expect(order("red", "ann", ""), 202, "")
+	r.expect(order("blue", "bob", ""), 202, "")
+	r.expect(join("red", "bob", ""), 409, "over-group-limit")
 	if got := r.expect(join("drop-1", "ann", ""), 409, "already-ordered"); got.header.Get("Location") != path {
 		t.Errorf("already ordered: got %q, want %q", got.header.Get("Location"), path)
 	}

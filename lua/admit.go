@@ -11,7 +11,7 @@ import (
 //go:embed admit.lua
 var admitSource string
 
-var admitScript = newScript("admit", admitSource)
+var admitScript = newScript("admit", groupSource+admitSource)
 
 // MaxAdmitBatch bounds one Admit. The server answers no other client meanwhile: 128 requests take it about half a
 // millisecond, and larger batches gain nothing per request.
@@ -40,25 +40,27 @@ type AdmitCode string
 
 // Every code. The first five come with the buyer's slot.
 const (
-	AdmitAccepted       AdmitCode = "accepted"        // the slot is this order's, now or since an earlier try
-	AdmitReplayed       AdmitCode = "replayed"        // same idempotency key and payload as the order in the slot
-	AdmitEnded          AdmitCode = "ended"           // likewise, and the order has ended since
-	AdmitAlreadyOrdered AdmitCode = "already-ordered" // the buyer's slot holds another order
-	AdmitKeyReused      AdmitCode = "key-reused"      // same idempotency key as the order in the slot, other payload
-	AdmitSoldOut        AdmitCode = "sold-out"        // fewer units left than asked for, or buyers wait for them
-	AdmitNotOpen        AdmitCode = "not-open"        // before the window
-	AdmitClosed         AdmitCode = "closed"          // after the window, or closed by an operator
-	AdmitPaused         AdmitCode = "paused"          // paused by an operator
-	AdmitOverLimit      AdmitCode = "over-limit"      // more units than the sale allows in one order
-	AdmitBacklogFull    AdmitCode = "backlog-full"    // too many events wait for the workers; try again later
-	AdmitNotLoaded      AdmitCode = "not-loaded"      // Redis does not have the sale; this never means sold out
-	AdmitUntrusted      AdmitCode = "untrusted"       // the state of this server process is not verified
+	AdmitAccepted       AdmitCode = "accepted"         // the slot is this order's, now or since an earlier try
+	AdmitReplayed       AdmitCode = "replayed"         // same idempotency key and payload as the order in the slot
+	AdmitEnded          AdmitCode = "ended"            // likewise, and the order has ended since
+	AdmitAlreadyOrdered AdmitCode = "already-ordered"  // the buyer's slot holds another order
+	AdmitKeyReused      AdmitCode = "key-reused"       // same idempotency key as the order in the slot, other payload
+	AdmitSoldOut        AdmitCode = "sold-out"         // fewer units left than asked for, or buyers wait for them
+	AdmitNotOpen        AdmitCode = "not-open"         // before the window
+	AdmitClosed         AdmitCode = "closed"           // after the window, or closed by an operator
+	AdmitPaused         AdmitCode = "paused"           // paused by an operator
+	AdmitOverLimit      AdmitCode = "over-limit"       // more units than the sale allows in one order
+	AdmitOverGroupLimit AdmitCode = "over-group-limit" // more than a buyer may have in the sales of a group
+	AdmitBacklogFull    AdmitCode = "backlog-full"     // too many events wait for the workers; try again later
+	AdmitNotLoaded      AdmitCode = "not-loaded"       // Redis does not have the sale; this never means sold out
+	AdmitUntrusted      AdmitCode = "untrusted"        // the state of this server process is not verified
 )
 
 // AdmitOutcome is the answer to one request.
 type AdmitOutcome struct {
 	Code AdmitCode
-	Slot Slot // set for the first five codes
+	Slot Slot  // set for the first five codes
+	Held int64 // with AdmitOverGroupLimit: units that the buyer has, or waits for, in the other sales of the group
 }
 
 // AdmitReply is the answer to a batch. Stock, window and limit are zero when the sale is not loaded.
@@ -198,6 +200,9 @@ func decodeOutcome(code, slot any) (AdmitOutcome, error) {
 	case AdmitAccepted, AdmitReplayed, AdmitEnded, AdmitAlreadyOrdered, AdmitKeyReused:
 		slot, err := ParseSlot(value)
 		return AdmitOutcome{Code: c, Slot: slot}, err
+	case AdmitOverGroupLimit:
+		held, err := decodeHeld(value)
+		return AdmitOutcome{Code: c, Held: held}, err
 	case AdmitSoldOut, AdmitNotOpen, AdmitClosed, AdmitPaused, AdmitOverLimit, AdmitBacklogFull, AdmitNotLoaded,
 		AdmitUntrusted:
 		if value != "" {

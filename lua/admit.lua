@@ -16,7 +16,7 @@
 -- An idempotency key answers the same whatever became of its order: release.lua keeps the slots of ended orders.
 --
 -- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
---                 waiting
+--                 waiting [group group_limit]
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] orders  stream of order events: v s k o n u q t [h] [tp]
 -- KEYS[4] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
@@ -52,6 +52,8 @@
 --   closed           an operator closed the sale, or its window has ended
 --   paused           an operator paused the sale
 --   over-limit       more units than the sale allows in one order
+--   over-group-limit  with what the buyer has or waits for in the other sales of its group (the slot then is how many
+--                    units), more than a buyer may have in all of them
 --   backlog-full     the stream has max_events that are not persisted yet; it would have been accepted otherwise; or
 --                    the accept counter is used up, which only a forged entry with a huge sequence can do
 --   not-loaded       Redis does not have the sale: nothing is known, least of all that it sold out
@@ -60,7 +62,7 @@
 -- Raises BADCALL, BADSALE, BADSLOT for arguments, a sale or a slot that none of our scripts writes; nothing changes.
 --
 -- Cost: O(requests): two INFO (some 5 microseconds), two GET, two HMGET, one HLEN, one XLEN, one XADD for each accepted
--- request, two HSET; one HMGET more once orders have ended.
+-- request, two HSET; one HMGET more once orders have ended, and that of group.lua for a sale in a group.
 
 local sale, buyers, orders, trusted, waitlist, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local generation, ended = KEYS[7], KEYS[8]
@@ -90,7 +92,8 @@ if known and fence > 0 and (tonumber(redis.call('GET', generation) or 0) or 0) <
 end
 local fields = {}
 if known then
-  fields = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity', 'waiting')
+  fields = redis.call('HMGET', sale, 'state', 'stock', 'accepted', 'opens_ms', 'closes_ms', 'max_quantity', 'waiting',
+    'group', 'group_limit')
 end
 local state, stock, accepted = fields[1], tonumber(fields[2]), tonumber(fields[3])
 local opens_ms, closes_ms, max_quantity = tonumber(fields[4]), tonumber(fields[5]), tonumber(fields[6])
@@ -121,6 +124,10 @@ elseif now_ms < opens_ms then
   shut = 'not-open'
 end
 
+local group_limit, held = tonumber(fields[9] or ''), nil -- held: user -> units in the other sales of the group
+if fields[8] and not group_limit then
+  return redis.error_reply('BADSALE admit: the sale hash lacks a number')
+end
 local slot_of = {} -- user -> slot, those filled below included: a buyer may be in the batch twice
 local ended_of = {} -- user -> slots of orders that have ended
 if state then
@@ -135,6 +142,9 @@ if state then
     for i, slots in ipairs(redis.call('HMGET', ended, unpack(users))) do
       ended_of[users[i]] = slots
     end
+  end
+  if fields[8] and mode == 'new' and not shut and free > 0 then
+    held = held_in_group(sale, fields[8], users)
   end
 end
 
@@ -196,6 +206,8 @@ for at = first, last, width do
     code = shut
   elseif quantity > limit then
     code = 'over-limit'
+  elseif held and (held[user] or 0) + quantity > group_limit then
+    code, slot = 'over-group-limit', string.format('%.0f', math.min(held[user] or 0, 2 ^ 53))
   elseif quantity > free then
     code = 'sold-out'
   elseif count >= room then

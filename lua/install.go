@@ -10,7 +10,7 @@ import (
 //go:embed install.lua
 var installSource string
 
-var installScript = newScript("install", installSource)
+var installScript = newScript("install", groupSource+installSource)
 
 // InstallKeys are the keys of one sale on one partition; they share a hash slot.
 type InstallKeys struct {
@@ -69,7 +69,7 @@ func Install(
 		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged,
 		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting, keys.Ended, keys.StagedEnded,
 	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version,
-		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries, staged.Enders).Result()
+		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries, staged.Enders, f.Group, f.GroupLimit).Result()
 	if err != nil {
 		return "", err
 	}

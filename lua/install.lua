@@ -11,7 +11,7 @@
 --
 -- KEYS[1] trusted  "verifying:<run_id>:<replid>:<token>" while a verification has the partition
 -- KEYS[2] sale     hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
---                  waiting
+--                  waiting [group group_limit]
 -- KEYS[3] buyers   hash: user id -> slot
 -- KEYS[4] staged   hash: user id -> slot, what the buyers are to become; absent where there are none
 -- KEYS[5] waitlist         sorted set of the user ids that wait, by ticket
@@ -36,6 +36,8 @@
 -- ARGV[13] tickets      the sale's counter of tickets
 -- ARGV[14] entries      how many waitlist entries were staged
 -- ARGV[15] enders       how many buyers with ended orders were staged
+-- ARGV[16] group        of sales that have a limit together; "" where the sale is in none
+-- ARGV[17] group_limit  units that a buyer may have in all sales of the group
 --
 -- Returns a code:
 --   installed   the sale is what was found
@@ -49,10 +51,10 @@ local trusted, sale, buyers, staged = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local waitlist, waiting, staged_waitlist, staged_waiting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local ended, staged_ended = KEYS[9], KEYS[10]
 local token, slots, stock, total, opens_ms, closes_ms, max_quantity, state, version, accepted, released, limit, tickets,
-  entries, enders = unpack(ARGV)
+  entries, enders, group, group_limit = unpack(ARGV)
 
-if #ARGV ~= 15 or not (tonumber(slots) and tonumber(entries) and tonumber(enders)) then
-  return redis.error_reply('BADCALL install: 15 arguments expected')
+if #ARGV ~= 17 or not (tonumber(slots) and tonumber(entries) and tonumber(enders)) then
+  return redis.error_reply('BADCALL install: 17 arguments expected')
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
@@ -83,4 +85,5 @@ end
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
   'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', accepted, 'released', released,
   'waitlist', limit, 'tickets', tickets, 'waiting', entries)
+join_group(sale, group, group_limit)
 return 'installed'

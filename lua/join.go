@@ -11,27 +11,28 @@ import (
 //go:embed join.lua
 var joinSource string
 
-var joinScript = newScript("join", joinSource)
+var joinScript = newScript("join", groupSource+joinSource)
 
 // JoinCode is the outcome of a request to wait.
 type JoinCode string
 
 // Every code. The first three come with the buyer's waitlist entry, the next two with the slot.
 const (
-	JoinJoined         JoinCode = "joined"          // the buyer waits, since now or since an earlier request
-	JoinAlreadyWaiting JoinCode = "already-waiting" // for another number of units
-	JoinKeyReused      JoinCode = "key-reused"      // likewise, with the same idempotency key
-	JoinAlreadyOrdered JoinCode = "already-ordered" // the buyer has an order
-	JoinEnded          JoinCode = "ended"           // the buyer had one under the same idempotency key, which has ended
-	JoinNoWaitlist     JoinCode = "no-waitlist"     // the sale has none
-	JoinNotOpen        JoinCode = "not-open"        // before the window
-	JoinClosed         JoinCode = "closed"          // after the window, or closed by an operator
-	JoinPaused         JoinCode = "paused"          // paused by an operator
-	JoinOverLimit      JoinCode = "over-limit"      // more units than one order may have, or than the sale has
-	JoinAvailable      JoinCode = "available"       // enough units are free, and no buyer waits
-	JoinFull           JoinCode = "full"            // as many buyers wait as the sale allows
-	JoinNotLoaded      JoinCode = "not-loaded"      // Redis does not have the sale
-	JoinUntrusted      JoinCode = "untrusted"       // the state of the server process is not verified
+	JoinJoined         JoinCode = "joined"           // the buyer waits, since now or since an earlier request
+	JoinAlreadyWaiting JoinCode = "already-waiting"  // for another number of units
+	JoinKeyReused      JoinCode = "key-reused"       // likewise, with the same idempotency key
+	JoinAlreadyOrdered JoinCode = "already-ordered"  // the buyer has an order
+	JoinEnded          JoinCode = "ended"            // the buyer had one under the same idempotency key, which has ended
+	JoinNoWaitlist     JoinCode = "no-waitlist"      // the sale has none
+	JoinNotOpen        JoinCode = "not-open"         // before the window
+	JoinClosed         JoinCode = "closed"           // after the window, or closed by an operator
+	JoinPaused         JoinCode = "paused"           // paused by an operator
+	JoinOverLimit      JoinCode = "over-limit"       // more units than one order may have, or than the sale has
+	JoinOverGroupLimit JoinCode = "over-group-limit" // more than a buyer may have in the sales of a group
+	JoinAvailable      JoinCode = "available"        // enough units are free, and no buyer waits
+	JoinFull           JoinCode = "full"             // as many buyers wait as the sale allows
+	JoinNotLoaded      JoinCode = "not-loaded"       // Redis does not have the sale
+	JoinUntrusted      JoinCode = "untrusted"        // the state of the server process is not verified
 )
 
 // JoinReply is the answer to a request to wait.
@@ -39,6 +40,7 @@ type JoinReply struct {
 	Code        JoinCode
 	Entry       WaitlistEntry // of a buyer who waits
 	Slot        Slot          // with JoinAlreadyOrdered and JoinEnded
+	Held        int64         // with JoinOverGroupLimit: units in the other sales of the group
 	Position    int64         // from 1; 0 for a buyer who does not wait
 	OpensMS     int64         // Unix time in ms
 	MaxQuantity int           // units in one order
@@ -88,6 +90,9 @@ func decodeJoin(reply any) (JoinReply, error) {
 		return r, err
 	case JoinAlreadyOrdered, JoinEnded:
 		r.Slot, err = ParseSlot(about)
+		return r, err
+	case JoinOverGroupLimit:
+		r.Held, err = decodeHeld(about)
 		return r, err
 	case JoinNoWaitlist, JoinNotOpen, JoinClosed, JoinPaused, JoinOverLimit, JoinAvailable, JoinFull, JoinNotLoaded,
 		JoinUntrusted:

@@ -7,7 +7,7 @@
 -- nothing; so does any further request of a buyer who waits for the same number of units.
 --
 -- KEYS[1] sale    hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
---                 waiting
+--                 waiting [group group_limit]
 -- KEYS[2] buyers  hash: user id -> slot, "order_id quantity number accepted_ms sequence key_hash payload_hash"
 -- KEYS[3] trusted  "<run_id>:<replid>" of the server process, and of its history, that was verified
 -- KEYS[4] waitlist  sorted set of the user ids that wait, by ticket
@@ -33,13 +33,15 @@
 --   closed           an operator closed the sale, or its window has ended
 --   paused           an operator paused the sale
 --   over-limit       more units than the sale allows in one order, or has at all: they could never be handed over
+--   over-group-limit  with what the buyer has or waits for in the other sales of its group (how many units comes in the
+--                    place of the slot), more than a buyer may have in all of them
 --   available        no buyer waits, and enough units are free: order them
 --   full             as many buyers wait as the sale allows
 --   not-loaded       Redis does not have the sale
 --   untrusted        the state of this server process is not verified: it may be old
 -- Raises BADCALL, BADSALE, BADENTRY for arguments, a sale or an entry that none of our scripts writes; nothing changes.
 --
--- Cost: O(log(waitlist)): two INFO, HMGET, three HGET, ZCARD; for a buyer who joins ZADD, two HSET, ZRANK.
+-- Cost: O(log(waitlist)): two INFO, HMGET, three HGET, ZCARD, that of group.lua for a sale in a group; for a buyer who joins ZADD, two HSET, ZRANK.
 
 local sale, buyers, trusted, waitlist, waiting, ended = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local order_id, number, user, units, key_hash, payload_hash = unpack(ARGV)
@@ -57,7 +59,7 @@ if redis.call('GET', trusted) ~= server then
   return { code, '', 0, 0, 0 }
 end
 local fields = redis.call('HMGET', sale, 'state', 'stock', 'total', 'opens_ms', 'closes_ms', 'max_quantity', 'waitlist',
-  'tickets')
+  'tickets', 'group', 'group_limit')
 local state = fields[1]
 if not state then
   code = 'not-loaded'
@@ -122,6 +124,13 @@ elseif count >= limit then
 end
 if code then
   return { code, '', 0, opens_ms, max_quantity }
+end
+if fields[9] then
+  local held = held_in_group(sale, fields[9], { user })[user] or 0
+  if held + quantity > (tonumber(fields[10] or '') or 0) then
+    code = 'over-group-limit'
+    return { code, string.format('%.0f', math.min(held, 2 ^ 53)), 0, opens_ms, max_quantity }
+  end
 end
 
 code = 'joined'

@@ -11,7 +11,7 @@ import (
 //go:embed load.lua
 var loadSource string
 
-var loadScript = newScript("load", loadSource)
+var loadScript = newScript("load", groupSource+loadSource)
 
 // SaleFields is the definition of a sale on one partition, as Load and Adjust write it.
 type SaleFields struct {
@@ -21,8 +21,10 @@ type SaleFields struct {
 	ClosesMS    int64 // Unix time in ms; the first instant at which they no longer are
 	MaxQuantity int   // units in one order, at least 1
 	State       string
-	Version     int64 // counts the changes of the definition, from 1
-	Waitlist    int64 // the most buyers that may wait; 0: the sale has no waitlist
+	Version     int64  // counts the changes of the definition, from 1
+	Waitlist    int64  // the most buyers that may wait; 0: the sale has no waitlist
+	Group       string // of sales that have a limit together; empty: none. Adjust ignores it, and the next
+	GroupLimit  int    // units that a buyer may have in all sales of the group
 }
 
 // maxExact is the largest integer that a Lua number holds exactly.
@@ -40,6 +42,14 @@ func (f *SaleFields) check() error {
 		return fmt.Errorf("waitlist %d: use 0 to %d", f.Waitlist, int64(maxExact))
 	case f.Version < 1 || f.Version > maxExact:
 		return fmt.Errorf("version %d: use 1 to %d", f.Version, int64(maxExact))
+	}
+	if f.Group != "" {
+		if err := checkWord("group", f.Group); err != nil {
+			return err
+		}
+		if f.GroupLimit < 1 {
+			return fmt.Errorf("group limit %d: use at least 1", f.GroupLimit)
+		}
 	}
 	switch f.State {
 	case "active", "paused", "closed":
@@ -73,7 +83,8 @@ func Load(
 		return "", fmt.Errorf("stock %d: use 0 to the total, %d", f.Stock, f.Total)
 	}
 	reply, err := loadScript.Run(ctx, rdb, []string{saleKey, trustedKey},
-		f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, f.Waitlist).Result()
+		f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version, f.Waitlist, f.Group,
+		f.GroupLimit).Result()
 	if err != nil {
 		return "", err
 	}

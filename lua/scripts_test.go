@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,15 +26,15 @@ func release(f *fixture, user, order string) ([]bool, error) {
 // source is the text of a script.
 func (f *fixture) source(file string) string {
 	f.Helper()
-	head, err := os.ReadFile("handover.lua") // it does nothing to those scripts that don't call it
-	if err != nil {
-		f.Fatal(err)
+	var source strings.Builder
+	for _, part := range []string{"handover.lua", "group.lua", file} { // a head does nothing to scripts that don't call it
+		text, err := os.ReadFile(part)
+		if err != nil {
+			f.Fatal(err)
+		}
+		source.Write(text)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return string(head) + string(text)
+	return source.String()
 }
 
 // badCall runs a script with arguments that its Go call would never send, and expects it to refuse them.

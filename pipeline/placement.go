@@ -7,7 +7,7 @@ import (
 )
 
 // PlaceSale chooses the partition of a new sale by its id, so that sales spread evenly and the place of each follows
-// from its id alone.
+// from its id alone. Sales with a limit together are placed by the id of their group.
 func PlaceSale(saleID string, partitions int) []Partition {
 	return []Partition{Partition(xxhash.Sum64String(saleID) % uint64(partitions))}
 }

@@ -51,6 +51,8 @@ type Sale struct {
 	CreatedBy     string // the operator, for the audit log; empty means "sluice". Always empty in a sale that was read
 	UpdatedAt     time.Time
 	Waitlist      int64          // the most waitlist entries once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
+	LimitGroup    string         // sales that have a limit together, never changed after creation; empty: none
+	GroupLimit    int            // units that a buyer may have in all sales of the group, 1..MaxQuantityLimit
 	Note          string         // for operators; up to MaxNoteBytes
 	EarlierPrices []earlierPrice // that were asked before UnitPrice, oldest first
 	PricedUntil   time.Time      // what is asked from then on may have changed since this was read; zero: nothing has
@@ -107,6 +109,12 @@ func (s *Sale) Validate() error {
 		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
 		return Errorf(KindInvalid, "payment window %s: use 0 (no payment) to %s", s.PaymentWindow, MaxPaymentWindow)
+	case s.LimitGroup == "" && s.GroupLimit != 0, s.LimitGroup != "" && (s.GroupLimit < 1 || s.GroupLimit > MaxQuantityLimit):
+		return Errorf(KindInvalid, "group limit %d: use 1 to %d units per buyer, with a limit group; or neither",
+			s.GroupLimit, MaxQuantityLimit)
+	case s.LimitGroup != "" && !ValidSaleID(s.LimitGroup):
+		return Errorf(KindInvalid, "limit group %q: use 1 to 64 characters of a-z, 0-9 and '-', not starting with '-'",
+			s.LimitGroup)
 	case s.Note != "" && ValidateReason(s.Note) != nil:
 		return Errorf(KindInvalid, "note: use at most %d bytes of UTF-8 without control characters", MaxNoteBytes)
 	}

@@ -20,6 +20,8 @@ type saleCreate struct {
 	Waitlist      int64         `default:"0" placeholder:"PEOPLE" help:"Most entries of its waitlist, once it is sold out; 0: no waitlist. Default 0."`
 	PaymentWindow time.Duration `default:"15m" placeholder:"TIME" help:"How long a buyer has to pay; 0: no payment is asked for. Default 15m."`
 	Price         int64         `placeholder:"MINOR" help:"What a unit costs, in minor units (cents, for instance); default: payments are recorded and not compared."`
+	LimitGroup    string        `placeholder:"ID" help:"Sales that have a limit together; the others of the group must have the same --group-limit."`
+	GroupLimit    int           `placeholder:"UNITS" help:"Most units of a buyer in all sales of the --limit-group."`
 	Note          string        `placeholder:"TEXT" help:"For operators."`
 	Currency      string        `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --price."`
 }
@@ -67,7 +69,7 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 	sale := &pipeline.Sale{
 		ID: c.ID, Title: cmp.Or(c.Title, c.ID), Total: c.Stock, MaxQuantity: c.MaxQuantity,
 		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow, Waitlist: c.Waitlist,
-		UnitPrice: c.Price, Currency: c.Currency, Note: c.Note,
+		UnitPrice: c.Price, Currency: c.Currency, Note: c.Note, LimitGroup: c.LimitGroup, GroupLimit: c.GroupLimit,
 	}
 	if err := sale.Validate(); err != nil {
 		return nil, err

@@ -101,6 +101,9 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	t.Row("units",
 		table.Number(v.Total)+" in all, "+orUnknown(v.Remaining)+" in stock, "+table.Number(v.Sold)+" in orders")
 	t.Row("per buyer", "1 order of at most "+table.Number(int64(v.MaxQuantity)))
+	if v.LimitGroup != nil {
+		t.Row("with others", table.Number(int64(*v.GroupLimit))+" units in all sales of group "+*v.LimitGroup)
+	}
 	t.Row("opens", shortTime(v.opensAt))
 	t.Row("closes", shortTime(v.closesAt))
 	t.Row("payment", paymentText(sale.PaymentWindow))

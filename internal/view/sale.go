@@ -25,6 +25,8 @@ type Sale struct {
 	PriceFrom            *string `json:"price_from"`  // earlier orders cost another price; null: all cost this one
 	ReducingTo           *int64  `json:"reducing_to"` // what the total becomes as soon as Redis has taken the units out
 	Note                 string  `json:"note"`
+	LimitGroup           *string `json:"limit_group"` // sales that have a limit together; null: none
+	GroupLimit           *int    `json:"group_limit"` // units of a buyer in all of them
 	Version              int64   `json:"version"`
 	LoadedAt             *string `json:"loaded_at"`
 	CreatedAt            string  `json:"created_at"`
@@ -46,6 +48,10 @@ func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 	if sale.ReduceTo > 0 {
 		reducing = &sale.ReduceTo
 	}
+	var groupLimit *int
+	if sale.LimitGroup != "" {
+		groupLimit = &sale.GroupLimit
+	}
 	phase := sale.Phase(now)
 	if phase == "open" && remaining != nil && *remaining <= 0 {
 		phase = "sold_out"
@@ -57,6 +63,7 @@ func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 		PaymentWindowSeconds: int64(sale.PaymentWindow / time.Second),
 		Waitlist:             sale.Waitlist, UnitPrice: price, Currency: textOrNil(sale.Currency), Version: sale.Version,
 		PriceFrom: from, ReducingTo: reducing, Note: sale.Note,
+		LimitGroup: textOrNil(sale.LimitGroup), GroupLimit: groupLimit,
 		LoadedAt: TimeOrNil(sale.LoadedAt), CreatedAt: Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
 	}
 }

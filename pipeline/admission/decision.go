@@ -32,6 +32,7 @@ const (
 	Closed         = Result(lua.AdmitClosed)         // after the window, or closed by an operator
 	Paused         = Result(lua.AdmitPaused)         // paused by an operator
 	OverLimit      = Result(lua.AdmitOverLimit)      // more units than the sale allows in one order
+	OverGroupLimit = Result(lua.AdmitOverGroupLimit) // more than a buyer may have in the sales of a group
 	BacklogFull    = Result(lua.AdmitBacklogFull)    // too many events wait for the workers; try again later
 )
 
@@ -43,6 +44,7 @@ type Decision struct {
 	ClosesAt    time.Time
 	MaxQuantity int
 	Remaining   int64 // units left on the buyer's partition after the batch
+	Held        int64 // with OverGroupLimit: units that the buyer has, or waits for, in the other sales of the group
 }
 
 // overMargin is how long after its window a sale that Redis does not have counts as over, and not as lost: no rebuild
@@ -99,7 +101,7 @@ func (g *gate) deliver(batch []*pendingRequest, made attempted) (unconfirmed []*
 				AcceptedAt: time.UnixMilli(outcome.Slot.AcceptedMS).UTC(),
 			},
 			OpensAt: time.UnixMilli(reply.OpensMS).UTC(), ClosesAt: time.UnixMilli(reply.ClosesMS).UTC(),
-			MaxQuantity: reply.MaxQuantity, Remaining: reply.Stock,
+			MaxQuantity: reply.MaxQuantity, Remaining: reply.Stock, Held: outcome.Held,
 		}}
 	}
 	return unconfirmed

@@ -61,6 +61,9 @@ func refusedReplay(letter *Letter, sale *pipeline.Sale, as ReplayAs, outcome lua
 		return cantBeTaken(letter, fmt.Sprintf("sale %s is closed", sale.ID))
 	case lua.AdmitPaused:
 		return cantBeTaken(letter, fmt.Sprintf("sale %s is paused; resume it first", sale.ID))
+	case lua.AdmitOverGroupLimit:
+		return cantBeTaken(letter, fmt.Sprintf("buyer %s has %d units in the other sales of limit group %s, of %d in all",
+			as.UserID, outcome.Held, sale.LimitGroup, sale.GroupLimit))
 	case lua.AdmitOverLimit:
 		return cantBeTaken(
 			letter,

@@ -1,6 +1,7 @@
 package sales
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -61,7 +62,7 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 	if err := sale.Validate(); err != nil {
 		return err
 	}
-	sale.State, sale.Partitions = pipeline.SaleActive, pipeline.PlaceSale(sale.ID, p.partitions)
+	sale.State, sale.Partitions = pipeline.SaleActive, pipeline.PlaceSale(cmp.Or(sale.LimitGroup, sale.ID), p.partitions)
 	if err := p.store.CreateSale(ctx, sale); err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func SaleFields(sale *pipeline.Sale, partition pipeline.Partition, stock int64) 
 	return lua.SaleFields{
 		Stock: stock, Total: sale.ShareOf(partition, sale.Total), OpensMS: sale.OpensAt.UnixMilli(),
 		ClosesMS: sale.ClosesAt.UnixMilli(), MaxQuantity: sale.MaxQuantity, State: string(sale.State), Version: sale.Version,
-		Waitlist: sale.ShareOf(partition, sale.Waitlist),
+		Waitlist: sale.ShareOf(partition, sale.Waitlist), Group: sale.LimitGroup, GroupLimit: sale.GroupLimit,
 	}
 }
 

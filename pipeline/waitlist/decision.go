@@ -22,6 +22,7 @@ const (
 	Closed         = Result(lua.JoinClosed)         // after the window, or closed by an operator
 	Paused         = Result(lua.JoinPaused)         // paused by an operator
 	OverLimit      = Result(lua.JoinOverLimit)      // more units than one order may have, or than the sale has
+	OverGroupLimit = Result(lua.JoinOverGroupLimit) // more than a buyer may have in the sales of a group
 	Available      = Result(lua.JoinAvailable)      // so many units are free, and nobody waits
 	Full           = Result(lua.JoinFull)           // as many people wait as the sale allows
 )
@@ -34,6 +35,7 @@ type Decision struct {
 	OrderID     string                 // of the buyer's order, where there is one
 	OpensAt     time.Time              // the window by which Redis decided
 	MaxQuantity int
+	Held        int64 // with OverGroupLimit: units that the buyer has, or waits for, in the other sales of the group
 }
 
 // Standing is the state of a buyer who has joined a waitlist: the entry, and the position in the list or that the order

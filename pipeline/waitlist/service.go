@@ -113,7 +113,7 @@ func (w *Service) join(
 	}
 	d := Decision{
 		Result: Result(reply.Code), Position: reply.Position, OrderID: reply.Slot.OrderID,
-		OpensAt: time.UnixMilli(reply.OpensMS).UTC(), MaxQuantity: reply.MaxQuantity,
+		OpensAt: time.UnixMilli(reply.OpensMS).UTC(), MaxQuantity: reply.MaxQuantity, Held: reply.Held,
 	}
 	switch reply.Code { //nolint:exhaustive // the others are decisions about somebody who does not wait
 	case lua.JoinNotLoaded:

@@ -1,0 +1,47 @@
+-- group: the limit of a buyer over several sales. It is no script of its own: its functions are the head of the scripts
+-- that make a sale one of a group (load, install) and of those that take units (admit, join), see group.go.
+--
+-- Why atomic: what a buyer has in the other sales must not change between the check and the accept. The sales of a group
+-- are on the same partitions, so that a buyer's slots and entries in all of them are seen in one step. What a buyer
+-- waits for counts as taken: a hand-over then checks nothing, and can't exceed the limit.
+--
+-- Only slots and entries are counted, and no counter is kept beside them: whatever frees, loses or rebuilds them has the
+-- limit right as well.
+--
+-- Cost: one SMEMBERS, two HMGET for each other sale of the group.
+
+-- key_beside is another key of the partition of a sale, and the sale's id.
+local function key_beside(sale, kind)
+  local prefix, id = string.match(sale, '^(.*:)sale:([^:]+)$')
+  return prefix .. kind, id
+end
+
+-- held_in_group returns the units that each of some users has, or waits for, in the other sales of a group. What a slot
+-- or an entry that can't be read stands for is more than any limit.
+local function held_in_group(sale, group, users)
+  local members, own = key_beside(sale, 'group:' .. group)
+  local held = {}
+  for _, other in ipairs(redis.call('SMEMBERS', members)) do
+    for _, kind in ipairs({ 'buyers:', 'waiting:' }) do
+      local values = {}
+      if other ~= own then
+        values = redis.call('HMGET', key_beside(sale, kind .. other), unpack(users))
+      end
+      for i, value in ipairs(values) do
+        if value then
+          held[users[i]] = (held[users[i]] or 0) + (tonumber(string.match(value, '^%S+ (%d+) ') or '') or math.huge)
+        end
+      end
+    end
+  end
+  return held
+end
+
+-- join_group makes a sale one of a group.
+local function join_group(sale, group, group_limit)
+  if group ~= '' then
+    local members, id = key_beside(sale, 'group:' .. group)
+    redis.call('HSET', sale, 'group', group, 'group_limit', group_limit)
+    redis.call('SADD', members, id)
+  end
+end
