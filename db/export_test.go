@@ -43,10 +43,15 @@ func (s *Store) WithConn(ctx context.Context, do func(*pgxpool.Conn) error) erro
 	return do(conn)
 }
 
-// OrderListQuery is the statement behind a page of orders, with its values as literals.
-func OrderListQuery(filter *lifecycle.OrderFilter, look, limit int) (query, values string) {
+// OrderListQuery is the statement behind a page of orders, with its values as literals, and the settings that it is
+// planned with, for a session.
+func OrderListQuery(filter *lifecycle.OrderFilter, look, limit int) (query, values, settings string) {
 	query, args := orderListQuery(filter, look, limit)
-	return query, literals(args)
+	settings = "select"
+	if !isLookup(filter) {
+		settings = strings.ReplaceAll(inOrderOfAnIndex, "true", "false")
+	}
+	return query, literals(args), settings
 }
 
 // literals writes values as SQL.

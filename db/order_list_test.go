@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"sluice/db"
 	"sluice/pipeline"
 	"sluice/pipeline/lifecycle"
@@ -166,12 +168,35 @@ func TestOrderListsUseIndexes(t *testing.T) {
 		{"a buyer in every sale", lifecycle.OrderFilter{UserID: "u7"}, "orders_live_buyer_key", 60},
 	} {
 		try.filter.Limit = 100
-		query, values := db.OrderListQuery(&try.filter, 1000, 101)
-		for _, plan := range explain(f, query, values)[:1] { // it is planned for its values
+		query, values, settings := db.OrderListQuery(&try.filter, 1000, 101)
+		for _, plan := range explain(f, query, values, settings)[:1] { // it is planned for its values
 			wantIndexes(t, try.name, plan, []string{try.index})
 			if blocks := plan.Hit + plan.Read; blocks > blocksPerRow*try.rows {
 				t.Errorf("%s looks at %d blocks for %d rows", try.name, blocks, try.rows)
 			}
 		}
+	}
+}
+
+// TestANewSaleIsNotSorted: a page of a sale that has no statistics yet reads no more than that page.
+func TestANewSaleIsNotSorted(t *testing.T) {
+	f := setup(t)
+	f.exec(`alter table orders set (autovacuum_enabled = off)`)
+	f.sale("drop", 100_000)
+	f.exec(`
+		insert into orders (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, status)
+		select 'drop', (lpad(to_hex(i), 12, '0') || substr(gen_random_uuid()::text, 14))::uuid, i, 'u' || i, 1, 1, i, now(),
+			'confirmed'
+		from generate_series(1, 100000) i`)
+	filter := lifecycle.OrderFilter{SaleID: "drop", Limit: 1000}
+	filter.After.OrderID = uuid.MustParse("00000001-86a0-0000-0000-000000000000") // all of them are before it
+	query, values, settings := db.OrderListQuery(&filter, 1001, 1001)
+	for _, plan := range explain(f, query, values, settings)[:1] {
+		wantIndexes(t, "a page", plan, []string{"orders_pkey"})
+		plan.walk(func(n planNode) {
+			if n.Type == "Sort" || n.Type == "Bitmap Heap Scan" {
+				t.Errorf("a page takes a %s over what is left of the sale", n.Type)
+			}
+		})
 	}
 }

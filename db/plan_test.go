@@ -31,7 +31,7 @@ func (n planNode) walk(visit func(planNode)) {
 }
 
 // explain runs a prepared statement, once as planned for these values and once for any, and returns the plans.
-func explain(f *fixture, query, values string) []planNode {
+func explain(f *fixture, query, values string, settings ...string) []planNode {
 	f.Helper()
 	if values != "" {
 		values = "(" + values + ")"
@@ -41,6 +41,11 @@ func explain(f *fixture, query, values string) []planNode {
 		f.Fatal(err)
 	}
 	defer func() { _ = conn.Close(f.ctx()) }()
+	for _, setting := range settings {
+		if _, err := conn.Exec(f.ctx(), setting); err != nil {
+			f.Fatal(err)
+		}
+	}
 	if _, err := conn.Exec(f.ctx(), "prepare q as "+query); err != nil {
 		f.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 )
 
 type saleEdit struct {
+	keyed
 	Sale        string  `arg:"" help:"Id of the sale."`
 	Title       *string `placeholder:"TEXT" help:"What is sold."`
 	Price       *int64  `placeholder:"MINOR" help:"What a unit costs in orders from five seconds later on, in minor units (cents, for instance). Orders that were asked for before keep their price."`
@@ -47,6 +48,7 @@ func (c *saleEdit) change(now time.Time) (change pipeline.SaleChange, err error)
 }
 
 type saleReduce struct {
+	keyed
 	Sale string `arg:"" help:"Id of the sale."`
 	To   int64  `required:"" placeholder:"UNITS" help:"Units that the sale has in all then, sold ones included."`
 }
