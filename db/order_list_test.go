@@ -158,7 +158,9 @@ func TestOrderListsUseIndexes(t *testing.T) {
 		{"a sale", lifecycle.OrderFilter{SaleID: "sale-3"}, "orders_pkey", 1000},
 		{"a sale, a later page", lifecycle.OrderFilter{SaleID: "sale-3", After: newest}, "orders_pkey", 1000},
 		{
-			"a status", lifecycle.OrderFilter{SaleID: "sale-3", Statuses: []pipeline.OrderStatus{"rejected"}}, "orders_pkey",
+			"a status",
+			lifecycle.OrderFilter{SaleID: "sale-3", Statuses: []pipeline.OrderStatus{"rejected"}},
+			"orders_pkey",
 			1000,
 		},
 		{"an outcome", lifecycle.OrderFilter{SaleID: "sale-3", Payment: payments.RefundDue}, "payments_order_idx", 1000},

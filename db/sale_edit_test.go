@@ -148,8 +148,14 @@ func TestAnOrderKeepsItsPrice(t *testing.T) {
 		asked, amount int64
 		currency      string
 	}{
-		{began, 0, ""}, {first - 1, 0, ""}, {first, 1000, "EUR"}, {second - 1, 1000, "EUR"}, {second, 1400, "EUR"},
-		{third - 1, 1400, "EUR"}, {third, 600, "CHF"}, {third + 1e9, 600, "CHF"},
+		{began, 0, ""},
+		{first - 1, 0, ""},
+		{first, 1000, "EUR"},
+		{second - 1, 1000, "EUR"},
+		{second, 1400, "EUR"},
+		{third - 1, 1400, "EUR"},
+		{third, 600, "CHF"},
+		{third + 1e9, 600, "CHF"},
 	} {
 		e := event("drop", fmt.Sprint("buyer-", i), 2, int64(i+1))
 		e.OrderID = askedAt(order.asked)

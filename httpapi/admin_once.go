@@ -86,10 +86,10 @@ func verdictOf(status int) idempotency.Verdict {
 
 // record runs a handler and returns its answer, and the problem that this is, without sending it.
 func record(c echo.Context, next echo.HandlerFunc) (answer idempotency.Answer, refused *problem, err error) {
-	real := c.Response()
-	sent := &recorder{header: real.Header().Clone(), status: http.StatusOK} // the problem document has the request's id
+	response := c.Response()
+	sent := &recorder{header: response.Header().Clone(), status: http.StatusOK} // the problem document has the request's id
 	c.SetResponse(echo.NewResponse(sent, c.Echo()))
-	defer c.SetResponse(real)
+	defer c.SetResponse(response)
 	if err := next(c); err != nil {
 		refused = problemFor(c, err)
 		if err := refused.write(c); err != nil {

@@ -182,9 +182,8 @@ func (r *rig) serve(h http.Handler) {
 	go func() { served <- server.Serve(httpapi.Listener(l)) }()
 	r.address = l.Addr().String()
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
-	r.client = &http.Client{Transport: transport, Timeout: answerLimit, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // a test follows by itself
-	}}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a test follows by itself
+	r.client = &http.Client{Transport: transport, Timeout: answerLimit, CheckRedirect: stay}
 	r.t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)

@@ -108,7 +108,8 @@ func TestGroupLimitProperty(t *testing.T) {
 		made := map[string]lua.AdmitRequest{} // by sale and user
 		for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
 			sale := c.ids[rapid.IntRange(0, 2).Draw(t, "sale")]
-			r := units(n+1, rapid.SampledFrom([]string{"ann", "bob", "cy"}).Draw(t, "user"), rapid.IntRange(1, 3).Draw(t, "units"))
+			user := rapid.SampledFrom([]string{"ann", "bob", "cy"}).Draw(t, "user")
+			r := units(n+1, user, rapid.IntRange(1, 3).Draw(t, "units"))
 			r.KeyHash = fmt.Sprint("key", n)
 			switch place := sale + " " + r.UserID; rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0, 1:

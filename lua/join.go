@@ -53,7 +53,8 @@ func Join(ctx context.Context, rdb redis.Scripter, keys SaleKeys, r AdmitRequest
 	if err := r.check(); err != nil {
 		return JoinReply{}, err
 	}
-	raw, err := joinScript.Run(ctx, rdb, []string{keys.Sale, keys.Buyers, keys.Trusted, keys.Waitlist, keys.Waiting, keys.Ended},
+	raw, err := joinScript.Run(ctx, rdb,
+		[]string{keys.Sale, keys.Buyers, keys.Trusted, keys.Waitlist, keys.Waiting, keys.Ended},
 		r.OrderID, r.Number, r.UserID, r.Quantity, *orNone(&r.KeyHash), *orNone(&r.PayloadHash)).Result()
 	if err != nil {
 		return JoinReply{}, err

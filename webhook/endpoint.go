@@ -73,7 +73,7 @@ type Endpoint struct {
 	NextAttemptAt  time.Time // not before
 	LastError      string    // of the last failure in a row, for operators
 	DeliveredAt    time.Time // of the last delivery
-	Missed         int64     // events dropped before they were delivered: for their age, or because a resend failed for a day
+	Missed         int64     // events dropped before they were delivered: too old, or resent in vain for a day
 }
 
 // Disabled reports whether nothing is delivered until an operator enables it.

@@ -97,7 +97,8 @@ func (g *gate) deliver(batch []*pendingRequest, made attempted) (unconfirmed []*
 			Result: resultOf(outcome.Code),
 			Receipt: Receipt{
 				SaleID: g.at.SaleID, OrderID: outcome.Slot.OrderID, Number: outcome.Slot.Number,
-				Quantity: outcome.Slot.Quantity, Durability: made.level, Journaled: made.journaled && outcome.Code != lua.AdmitEnded,
+				Quantity: outcome.Slot.Quantity, Durability: made.level,
+				Journaled:  made.journaled && outcome.Code != lua.AdmitEnded,
 				AcceptedAt: time.UnixMilli(outcome.Slot.AcceptedMS).UTC(),
 			},
 			OpensAt: time.UnixMilli(reply.OpensMS).UTC(), ClosesAt: time.UnixMilli(reply.ClosesMS).UTC(),

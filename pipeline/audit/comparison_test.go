@@ -97,7 +97,8 @@ func TestAScrutinyIsBounded(t *testing.T) {
 	}
 }
 
-// Slots and orders are distinguished by the partition, the order and the buyer, and by where one ends and the next begins.
+// Slots and orders are distinguished by the partition, the order and the buyer, and by where one ends and the next
+// begins.
 func TestFingerprints(t *testing.T) {
 	t.Parallel()
 	prints := newFingerprints()

@@ -47,7 +47,8 @@ func TestGroupLimitsOutliveRedis(t *testing.T) {
 	}
 	p := r.Sale.Partitions[0]
 	for _, key := range []string{
-		r.Keys.Buyers(p, r.Sale.ID), r.Keys.Buyers(p, blue.ID), strings.Replace(r.Keys.Sale(p, "lamps"), ":sale:", ":group:", 1), r.Keys.Trusted(p),
+		r.Keys.Buyers(p, r.Sale.ID), r.Keys.Buyers(p, blue.ID), r.Keys.Trusted(p),
+		strings.Replace(r.Keys.Sale(p, "lamps"), ":sale:", ":group:", 1),
 	} {
 		if n, err := r.Redis.Del(r.Ctx(), key).Result(); err != nil || n != 1 {
 			t.Fatalf("delete %s: %d, %v", key, n, err)

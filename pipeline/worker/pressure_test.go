@@ -183,8 +183,8 @@ func TestTheDiskOfRedisIsFull(t *testing.T) {
 	}
 }
 
-// TestTheDiskOfPostgresIsFull: what does not fit waits in the stream, none of it is mistaken for bad data, and once there
-// is room again it is persisted.
+// TestTheDiskOfPostgresIsFull: what does not fit waits in the stream, none of it is mistaken for bad data, and once
+// there is room again it is persisted.
 func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	t.Parallel()
 	postgres := testkit.PrivatePostgres(t, "autovacuum = off")
@@ -210,8 +210,8 @@ func TestTheDiskOfPostgresIsFull(t *testing.T) {
 	}
 }
 
-// fillDisk leaves little room for orders, until free is called. With the rights of root they are on a disk of their own;
-// otherwise their table is one page short of a limit on the size of files.
+// fillDisk leaves little room for orders, until free is called. With the rights of root they are on a disk of their
+// own; otherwise their table is one page short of a limit on the size of files.
 func fillDisk(r *pipelinetest.Rig, postgres *localservers.Postgres) (free func()) {
 	const (
 		page  = 8192
