@@ -16,7 +16,8 @@ func TestAuditLogIsReadByIndex(t *testing.T) {
 	f := setup(t)
 	f.exec(`
 		insert into audit_log (at, actor, action, sale_id, detail)
-		select timestamptz '2026-01-01' + i * interval '1s', case when i % 2000 = 3 then 'cli:rare' else 'cli:u' || i % 50 end,
+		select timestamptz '2026-01-01' + i * interval '1s', 
+			case when i % 2000 = 3 then 'cli:rare' else 'cli:u' || i % 50 end,
 			(array['restock', 'cancel', 'replay', 'refund', 'add-endpoint'])[i % 5 + 1],
 			case when i % 5 < 2 then 'sale-' || i % 100 end,
 			case i % 5

@@ -104,8 +104,8 @@ func isLookup(f *lifecycle.OrderFilter) bool {
 	return f.OrderID != "" || f.Number != 0 || f.PaymentID != "" || f.UserID != ""
 }
 
-// inOrderOfAnIndex has the planner read an index in its order wherever one serves. A sale that was sold out a minute ago
-// has no statistics yet: the planner takes it for a small one, and would sort all of it for each page.
+// inOrderOfAnIndex has the planner read an index in its order wherever one serves. A sale that was sold out a minute
+// ago has no statistics yet: the planner takes it for a small one, and would sort all of it for each page.
 const inOrderOfAnIndex = `
 select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 

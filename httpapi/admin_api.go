@@ -67,7 +67,8 @@ const adminRoot = "/admin/v1/"
 type admin struct{ AdminDeps }
 
 // NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token; what documents it,
-// which is no secret, to all: /, /admin/v1/docs, /admin/v1/openapi.json and /problems/…. It panics when a required dependency is missing.
+// which is no secret, to all: /, /admin/v1/docs, /admin/v1/openapi.json and /problems/…. It panics when a required
+// dependency is missing.
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
 		d.Repairer == nil || d.Endpoints == nil || d.Log == nil ||

@@ -87,7 +87,8 @@ func verdictOf(status int) idempotency.Verdict {
 // record runs a handler and returns its answer, and the problem that this is, without sending it.
 func record(c echo.Context, next echo.HandlerFunc) (answer idempotency.Answer, refused *problem, err error) {
 	response := c.Response()
-	sent := &recorder{header: response.Header().Clone(), status: http.StatusOK} // the problem document has the request's id
+	// With the header so far: the problem document has the request's id.
+	sent := &recorder{header: response.Header().Clone(), status: http.StatusOK}
 	c.SetResponse(echo.NewResponse(sent, c.Echo()))
 	defer c.SetResponse(response)
 	if err := next(c); err != nil {

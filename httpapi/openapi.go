@@ -33,8 +33,8 @@ func (s static) serve(c echo.Context) error {
 	return send(c, http.StatusOK, s.contentType, s.body)
 }
 
-// newDocument makes the contract for programs out of the embedded file. It panics when that is broken, which no test run
-// survives.
+// newDocument makes the contract for programs out of the embedded file. It panics when that is broken, which no test
+// run survives.
 func newDocument() static { return documentOf(readYAML("openapi.yaml", openAPI)) }
 
 // newAdminDocument is the admin side's contract, with the components of the public one that it refers to.

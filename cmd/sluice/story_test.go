@@ -100,7 +100,8 @@ func (s *shop) buyer(want int, user, method, path string, headers ...string) ans
 // order has a buyer order, and waits until that is stored.
 func (s *shop) order(user string) (id string) {
 	s.Helper()
-	return s.buyer(201, user, http.MethodPost, "orders", "Prefer", "wait=30", "Idempotency-Key", "k-"+user).text("order_id")
+	got := s.buyer(201, user, http.MethodPost, "orders", "Prefer", "wait=30", "Idempotency-Key", "k-"+user)
+	return got.text("order_id")
 }
 
 // provider sends a webhook of the payment provider.
