@@ -71,7 +71,7 @@ func TestWrongUse(t *testing.T) {
 		{"no sale at the end", []string{"audit", "--sale"}, []string{"--sale"}},
 		{"an empty sale of letters", []string{"dead-letter", "ls", "--sale="}, []string{"--sale", "is empty"}},
 		{"restock by 0", []string{"sale", "restock", "drop-1", "--add", "0"}, []string{"--add 0"}},
-		{"restock by -5", []string{"sale", "restock", "drop-1", "--add", "-5"}, []string{"--add -5", "can't be taken away"}},
+		{"restock by -5", []string{"sale", "restock", "drop-1", "--add", "-5"}, []string{"--add -5", "sale reduce"}},
 		{"reschedule to nothing", []string{"sale", "reschedule", "drop-1"}, []string{"--opens", "--closes"}},
 		{"reschedule to nonsense", []string{"sale", "reschedule", "drop-1", "--closes", "never"}, []string{"never"}},
 		{"order id that is none", []string{"order", "show", "drop-1", "17"}, []string{"UUID"}},
