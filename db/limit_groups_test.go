@@ -3,6 +3,7 @@ package db_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,23 @@ func TestLimitGroups(t *testing.T) {
 	}
 	_, err = create(34, 2, 3)
 	wantKind(t, err, pipeline.KindConflict)
+	var made sync.WaitGroup
+	for n, limit := range []int{1, 2} { // at once: what the first one says holds
+		made.Go(func() {
+			s := pipeline.Sale{
+				ID: fmt.Sprint("race-", n), Title: "Lamp", Total: 5, MaxQuantity: 1, OpensAt: time.Unix(1, 0),
+				ClosesAt: time.Unix(1e9, 0), Partitions: []pipeline.Partition{pipeline.Partition(n)}, LimitGroup: "race",
+				GroupLimit: limit,
+			}
+			if err := f.store.CreateSale(t.Context(), &s); err != nil && pipeline.KindOf(err) != pipeline.KindConflict {
+				t.Error(err)
+			}
+		})
+	}
+	made.Wait()
+	if got := one[int](f, `select count(*) from sales where limit_group = 'race'`); got != 1 {
+		t.Errorf("%d sales of one group have different limits", got)
+	}
 	_, err = create(35, 0, 3)
 	wantKind(t, err, pipeline.KindInvalid)
 }

@@ -13,8 +13,15 @@ import (
 // not have it any more, and what its books say is what Postgres says.
 const isOver = `s.closes_at + s.payment_window <= now() - interval '24 hours'`
 
+// countsInGroup is true of a sale s in a limit group of which another sale is not over: what a buyer has in it counts
+// there.
+const countsInGroup = `s.limit_group <> '' and exists (
+	select from sales g where g.limit_group = s.limit_group
+		and not (g.closes_at + g.payment_window <= now() - interval '24 hours'))`
+
 // watermarksQuery lists what Redis must have: every sale that was loaded or about to be, or sold from, on each of its
-// partitions, until a day after its last order can be paid. Older ones count while they have something to give back.
+// partitions, until a day after its last order can be paid. Older ones count while they have something to give back, and
+// while they share a limit per buyer with one that is not over.
 // Sales are few, and releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
 const watermarksQuery = `
 select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0), coalesce(w.lost, 0),
@@ -29,6 +36,7 @@ cross join lateral unnest(s.partitions) as p (partition)
 left join watermarks w on w.sale_id = s.id and w.partition = p.partition
 where (s.loaded_at is not null or s.loading_at is not null or w.sale_id is not null) and (
 	not (` + isOver + `)
+	or ` + countsInGroup + `
 	or exists (select from releases r where r.sale_id = s.id and r.partition = p.partition and r.applied_at is null)
 )
 order by s.closes_at desc, s.id`

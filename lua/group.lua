@@ -8,7 +8,7 @@
 -- Only slots and entries are counted, and no counter is kept beside them: whatever frees, loses or rebuilds them has the
 -- limit right as well.
 --
--- Cost: one SMEMBERS, two HMGET for each other sale of the group.
+-- Cost: one SMEMBERS, and an HGET and two HMGET for each other sale of the group.
 
 -- key_beside is another key of the partition of a sale, and the sale's id.
 local function key_beside(sale, kind)
@@ -16,20 +16,26 @@ local function key_beside(sale, kind)
   return prefix .. kind, id
 end
 
--- held_in_group returns the units that each of some users has, or waits for, in the other sales of a group. What a slot
--- or an entry that can't be read stands for is more than any limit.
+-- held_in_group returns the units that each of some users has, or waits for, in the other sales of a group. A user may
+-- be named twice. What a slot or an entry that can't be read stands for is more than any limit. Nobody who waits for a
+-- sale that was closed for good is served any more.
 local function held_in_group(sale, group, users)
   local members, own = key_beside(sale, 'group:' .. group)
   local held = {}
   for _, other in ipairs(redis.call('SMEMBERS', members)) do
-    for _, kind in ipairs({ 'buyers:', 'waiting:' }) do
-      local values = {}
-      if other ~= own then
-        values = redis.call('HMGET', key_beside(sale, kind .. other), unpack(users))
-      end
-      for i, value in ipairs(values) do
-        if value then
-          held[users[i]] = (held[users[i]] or 0) + (tonumber(string.match(value, '^%S+ (%d+) ') or '') or math.huge)
+    local kinds = { 'buyers:', 'waiting:' }
+    if other == own then
+      kinds = {}
+    elseif redis.call('HGET', key_beside(sale, 'sale:' .. other), 'state') == 'closed' then
+      kinds = { 'buyers:' }
+    end
+    for _, kind in ipairs(kinds) do
+      local counted = {}
+      for i, value in ipairs(redis.call('HMGET', key_beside(sale, kind .. other), unpack(users))) do
+        local user = users[i]
+        if value and not counted[user] then
+          counted[user] = true
+          held[user] = (held[user] or 0) + (tonumber(string.match(value, '^%S+ (%d+) ') or '') or math.huge)
         end
       end
     end
@@ -37,11 +43,11 @@ local function held_in_group(sale, group, users)
   return held
 end
 
--- join_group makes a sale one of a group.
-local function join_group(sale, group, group_limit)
+-- join_group makes a sale one of a group. It goes before everything else that is written: a member that is no sale does
+-- no harm, and a sale that is no member is one whose units don't count.
+local function join_group(sale, group)
   if group ~= '' then
     local members, id = key_beside(sale, 'group:' .. group)
-    redis.call('HSET', sale, 'group', group, 'group_limit', group_limit)
     redis.call('SADD', members, id)
   end
 end

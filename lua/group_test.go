@@ -89,13 +89,21 @@ func TestOneOfEachColourTwoInAll(t *testing.T) {
 	c.end("red", first)
 	same(t, "green once more", c.order("green", units(13, "ann", 1)).Code, lua.AdmitAccepted)
 
+	// A double click in one batch counts once.
+	dan := []lua.AdmitRequest{units(20, "dan", 1), units(21, "dan", 1)}
+	same(t, "dan's first", c.order("green", units(22, "dan", 1)).Code, lua.AdmitAccepted)
+	reply, err := lua.Admit(c.ctx, c.rdb, c.keys["red"], "red", plenty, dan)
+	if err != nil || reply.Outcomes[0].Code != lua.AdmitAccepted || reply.Outcomes[1].Code != lua.AdmitAlreadyOrdered {
+		t.Errorf("dan clicks twice: got %+v, %v, want one order", reply.Outcomes, err)
+	}
+
 	// An accept that Redis may have lost was within the limit when it was made.
-	reply, err := lua.Resubmit(c.ctx, c.rdb, c.keys["red"], "red", []lua.AdmitRequest{first})
+	reply, err = lua.Resubmit(c.ctx, c.rdb, c.keys["red"], "red", []lua.AdmitRequest{first})
 	if err != nil || reply.Outcomes[0].Code != lua.AdmitAccepted {
 		t.Errorf("resubmitted: got %+v, %v", reply.Outcomes, err)
 	}
 	c.do("HSET", c.keys["red"].Buyers, "eve", "spoilt")
-	same(t, "beside a slot that can't be read", c.order("green", units(14, "eve", 1)).Code, lua.AdmitOverGroupLimit)
+	same(t, "beside a slot that can't be read", c.order("blue", units(14, "eve", 1)).Code, lua.AdmitOverGroupLimit)
 }
 
 // Whatever is ordered, waited for, handed over and ended, no buyer has more units of a group than its limit.

@@ -67,6 +67,7 @@ if redis.call('HLEN', staged) ~= tonumber(slots) or redis.call('ZCARD', staged_w
   return 'incomplete'
 end
 
+join_group(sale, group)
 redis.call('UNLINK', sale, buyers, waitlist, waiting, ended)
 if tonumber(slots) > 0 then
   redis.call('RENAME', staged, buyers)
@@ -82,8 +83,10 @@ if tonumber(entries) > 0 then
   redis.call('PERSIST', waitlist)
   redis.call('PERSIST', waiting)
 end
+if group ~= '' then
+  redis.call('HSET', sale, 'group', group, 'group_limit', group_limit)
+end
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
   'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', accepted, 'released', released,
   'waitlist', limit, 'tickets', tickets, 'waiting', entries)
-join_group(sale, group, group_limit)
 return 'installed'

@@ -46,9 +46,9 @@ func validateChoice(saleID, orderID, eventType, eventID string) error {
 	switch {
 	case saleID != "" && !pipeline.ValidSaleID(saleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale: it must be the id of a sale")
-	case orderID != "" && uuid.Validate(orderID) != nil:
+	case orderID != "" && (len(orderID) != 36 || uuid.Validate(orderID) != nil): // Postgres reads no other forms
 		return pipeline.Errorf(pipeline.KindInvalid, "order: it must be the id of an order, a UUID")
-	case eventID != "" && uuid.Validate(eventID) != nil:
+	case eventID != "" && (len(eventID) != 36 || uuid.Validate(eventID) != nil):
 		return pipeline.Errorf(pipeline.KindInvalid, "event: it must be the id of an event, a UUID")
 	case eventType != "" && !slices.Contains(Types, eventType):
 		return pipeline.Errorf(pipeline.KindInvalid, "event type %q: use one of %s",

@@ -66,7 +66,8 @@ func runnable(blocks []docBlock) (runs []docBlock) {
 		switch {
 		case b.mark == "output" && len(runs) > 0:
 			last := &runs[len(runs)-1]
-			last.expected, last.expectsOutput = b.text, true
+			last.expected += b.text // a second one is compared as well
+			last.expectsOutput = true
 		case b.language == "sh" && !strings.HasPrefix(b.mark, "not run"):
 			runs = append(runs, b)
 		}
@@ -88,7 +89,7 @@ func docScript(blocks []docBlock) string {
 			continue
 		}
 		quoted := "'" + strings.ReplaceAll(block.text, "'", `'\''`) + "'"
-		fmt.Fprintf(&b, "timeout --signal=INT 5 bash -euc %s || [[ $? == 124 ]]\n", quoted)
+		fmt.Fprintf(&b, "code=0; timeout --signal=INT 5 bash -euc %s || code=$?; [[ $code == 124 ]]\n", quoted)
 	}
 	return b.String()
 }
@@ -142,11 +143,24 @@ func documents(t *testing.T) map[string][]docBlock {
 		must(t, err)
 		name, err := filepath.Rel(root, path)
 		must(t, err)
-		if blocks := docBlocks(string(text)); len(blocks) > 0 {
+		blocks := docBlocks(string(text))
+		if marks := strings.Count(string(text), "<!-- "); marks != countMarks(blocks) {
+			t.Errorf("%s has %d comments, and %d of them belong to a block", name, marks, countMarks(blocks))
+		}
+		if len(blocks) > 0 {
 			found[name] = blocks
 		}
 	}
 	return found
+}
+
+func countMarks(blocks []docBlock) (n int) {
+	for _, block := range blocks {
+		if block.mark != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // TestDocsRunAsPrinted runs every command of every document, in the order in which they are printed, against a
@@ -170,7 +184,7 @@ func TestDocsRunAsPrinted(t *testing.T) {
 			})
 		}
 	}
-	if commands < 12 {
+	if commands < 20 {
 		t.Errorf("only %d blocks of commands are run", commands)
 	}
 }
@@ -204,6 +218,9 @@ func runDocument(t *testing.T, name string, blocks []docBlock) {
 	shell.Stdout, shell.Stderr = &out, &out
 	err := shell.Run()
 	outputs := strings.Split(out.String(), blockMark)[1:]
+	if err == nil && len(outputs) != len(blocks) {
+		t.Errorf("%s: %d of %d blocks were run", name, len(outputs), len(blocks))
+	}
 	for i, block := range blocks[:min(len(blocks), len(outputs))] {
 		if got := addressesBack(t, outputs[i], api, admin); block.expectsOutput && !sameOutput(block.expected, got) {
 			t.Errorf("%s:%d prints:\n%s\nthe document says:\n%s", name, block.line, got, block.expected)

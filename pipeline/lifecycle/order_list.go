@@ -72,7 +72,7 @@ func (f *OrderFilter) Validate() error {
 		return pipeline.Errorf(pipeline.KindInvalid, "limit %d: use 1 to %d", f.Limit, MaxListedOrders)
 	case f.SaleID != "" && !pipeline.ValidSaleID(f.SaleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale: it must be the id of a sale")
-	case f.OrderID != "" && uuid.Validate(f.OrderID) != nil:
+	case f.OrderID != "" && (len(f.OrderID) != 36 || uuid.Validate(f.OrderID) != nil): // Postgres reads no other forms
 		return pipeline.Errorf(pipeline.KindInvalid, "order: it must be the id of an order, a UUID")
 	case f.Number < 0:
 		return pipeline.Errorf(pipeline.KindInvalid, "number: it must be the number of an order, 1 or more")

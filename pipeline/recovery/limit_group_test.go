@@ -42,19 +42,31 @@ func TestGroupLimitsOutliveRedis(t *testing.T) {
 		order(r.Sale, "cy", 1, admission.OverGroupLimit)
 	}
 	check()
-	for _, sale := range []*pipeline.Sale{r.Sale, blue} {
-		r.Lose(sale)
-	}
-	p := r.Sale.Partitions[0]
-	for _, key := range []string{
-		r.Keys.Buyers(p, r.Sale.ID), r.Keys.Buyers(p, blue.ID), r.Keys.Trusted(p),
-		strings.Replace(r.Keys.Sale(p, "lamps"), ":sale:", ":group:", 1),
-	} {
-		if n, err := r.Redis.Del(r.Ctx(), key).Result(); err != nil || n != 1 {
-			t.Fatalf("delete %s: %d, %v", key, n, err)
+	loseAll := func() {
+		t.Helper()
+		for _, sale := range []*pipeline.Sale{r.Sale, blue} {
+			r.Lose(sale)
 		}
+		p := r.Sale.Partitions[0]
+		for _, key := range []string{
+			r.Keys.Buyers(p, r.Sale.ID), r.Keys.Buyers(p, blue.ID), r.Keys.Trusted(p),
+			strings.Replace(r.Keys.Sale(p, "lamps"), ":sale:", ":group:", 1),
+		} {
+			if n, err := r.Redis.Del(r.Ctx(), key).Result(); err != nil || n != 1 {
+				t.Fatalf("delete %s: %d, %v", key, n, err)
+			}
+		}
+		r.Ensure()
 	}
-	r.Ensure()
+	loseAll()
 	check()
 	order(blue, "ann", 1, admission.Accepted)
+
+	// Also days after one of the sales is over, for as long as another is not.
+	r.Persist(r.Events(blue)...)
+	r.Exec(1, `update sales set opens_at = opens_at - interval '4 days', closes_at = closes_at - interval '4 days'
+		where id = $1`, r.Sale.ID)
+	loseAll()
+	order(blue, "bob", 1, admission.OverGroupLimit)
+	order(blue, "dan", 2, admission.Accepted)
 }
