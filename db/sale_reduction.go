@@ -46,6 +46,8 @@ func reducible(sale *pipeline.Sale, to int64) error {
 			sale.ID, sale.Total, sale.Total)
 	case sale.State == pipeline.SaleClosed:
 		return pipeline.Errorf(pipeline.KindConflict, "sale %s is closed, which is final", sale.ID)
+	case !sale.RetiredAt.IsZero():
+		return pipeline.Errorf(pipeline.KindConflict, "sale %s is over, and has left Redis", sale.ID)
 	case sale.LoadedAt.IsZero():
 		return pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not in Redis yet", sale.ID)
 	case sale.ReduceTo > 0 && sale.ReduceTo != to:
