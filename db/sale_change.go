@@ -139,6 +139,7 @@ func (s *Store) saveChange(
 			set total = $3, opens_at = $4, closes_at = $5, state = $6, version = version + 1, updated_at = now(),
 				title = $10, max_quantity = $11, waitlist = $12, note = $13,
 				max_quantity_ever = greatest(max_quantity_ever, max_quantity, $11),
+				retired_at = case when `+staysOver+` then retired_at end, cleared_in = case when `+staysOver+` then cleared_in end,
 				earlier_prices = `+earlierPrices+`, unit_price = nullif($14::bigint, 0), currency = nullif($15::text, '')
 			where id = $1 and version = $2 and reduce_to is null
 			returning `+saleColumns+`
@@ -151,6 +152,10 @@ func (s *Store) saveChange(
 		wanted.UnitPrice, wanted.Currency, sales.PriceLead.Milliseconds())
 	return &after, err
 }
+
+// staysOver is true where the sale is over with its new window, too. Otherwise one that has left Redis comes back: the
+// next look of a worker finds that Redis lacks it, and rebuilds it.
+const staysOver = `$5::timestamptz + payment_window <= now() - interval '24 hours'`
 
 // earlierPrices notes until when the price was asked that is replaced now: for a moment still, so that each api knows
 // the new one before it is asked. Of two changes within that moment the later one comes into effect later.

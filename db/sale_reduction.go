@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,8 +46,8 @@ func reducible(sale *pipeline.Sale, to int64) error {
 			sale.ID, sale.Total, sale.Total)
 	case sale.State == pipeline.SaleClosed:
 		return pipeline.Errorf(pipeline.KindConflict, "sale %s is closed, which is final", sale.ID)
-	case !sale.ClosesAt.After(time.Now()): // a day later Redis need not have it, and nothing could end the reduction
-		return pipeline.Errorf(pipeline.KindConflict, "sale %s is over", sale.ID)
+	case !sale.RetiredAt.IsZero():
+		return pipeline.Errorf(pipeline.KindConflict, "sale %s is over, and has left Redis", sale.ID)
 	case sale.LoadedAt.IsZero():
 		return pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not in Redis yet", sale.ID)
 	case sale.ReduceTo > 0 && sale.ReduceTo != to:

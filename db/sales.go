@@ -17,7 +17,8 @@ const maxSales = 1000
 
 const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
 	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency,
-	waitlist, note, earlier_prices, coalesce(reduce_to, 0) as reduce_to, limit_group, group_limit`
+	waitlist, note, earlier_prices, coalesce(reduce_to, 0) as reduce_to, limit_group, group_limit,
+	retired_at`
 
 // defaultActor is the actor in the audit log where the caller names none.
 const defaultActor = "sluice"
@@ -172,17 +173,17 @@ func (s *Store) MarkLoaded(ctx context.Context, id string) error {
 func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {
 	var sale pipeline.Sale
 	var partitions []int16
-	var loaded *time.Time
+	var loaded, retired *time.Time
 	err := row.Scan(&sale.ID, &sale.Title, &sale.Total, &sale.Sold, &sale.MaxQuantity, &sale.OpensAt, &sale.ClosesAt,
 		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt,
 		&sale.UnitPrice, &sale.Currency, &sale.Waitlist, &sale.Note, &sale.EarlierPrices, &sale.ReduceTo, &sale.LimitGroup,
-		&sale.GroupLimit)
+		&sale.GroupLimit, &retired)
 	for _, p := range partitions {
 		sale.Partitions = append(sale.Partitions, pipeline.Partition(p))
 	}
 	sale.OpensAt, sale.ClosesAt = sale.OpensAt.UTC(), sale.ClosesAt.UTC()
 	sale.CreatedAt, sale.UpdatedAt = sale.CreatedAt.UTC(), sale.UpdatedAt.UTC()
-	sale.LoadedAt = timeOrZero(loaded)
+	sale.LoadedAt, sale.RetiredAt = timeOrZero(loaded), timeOrZero(retired)
 	if len(sale.EarlierPrices) == 0 {
 		sale.EarlierPrices = nil
 	}

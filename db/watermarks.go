@@ -21,7 +21,7 @@ const countsInGroup = `s.limit_group <> '' and exists (
 
 // watermarksQuery lists what Redis must have: every sale that was loaded or about to be, or sold from, on each of its
 // partitions, until a day after its last order can be paid. Older ones count while they have something to give back, and
-// while they share a limit per buyer with one that is not over.
+// while they share a limit per buyer with one that is not over, unless they have left Redis for good.
 // Sales are few, and releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
 const watermarksQuery = `
 select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0), coalesce(w.lost, 0),
@@ -34,7 +34,7 @@ select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0)
 from sales s
 cross join lateral unnest(s.partitions) as p (partition)
 left join watermarks w on w.sale_id = s.id and w.partition = p.partition
-where (s.loaded_at is not null or s.loading_at is not null or w.sale_id is not null) and (
+where s.retired_at is null and (s.loaded_at is not null or s.loading_at is not null or w.sale_id is not null) and (
 	not (` + isOver + `)
 	or ` + countsInGroup + `
 	or exists (select from releases r where r.sale_id = s.id and r.partition = p.partition and r.applied_at is null)

@@ -22,15 +22,16 @@ const (
 	AdjustCurrent    AdjustCode = "current"     // Redis has this version or a newer one; nothing changed
 	AdjustAbsent     AdjustCode = "absent"      // Redis does not have the sale; nothing changed
 	AdjustBelowTaken AdjustCode = "below-taken" // orders have taken more than the new total; nothing changed
-	// AdjustUntrusted: units are to be taken out, and the state of the server process, which says how many are free, is
-	// not verified; nothing changed.
-	AdjustUntrusted AdjustCode = "untrusted"
 )
+
+// adjustUntrusted is the code for which Adjust returns ErrUntrusted.
+const adjustUntrusted AdjustCode = "untrusted"
 
 // Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock
 // moves by the difference of the totals. Units that are free then are handed over to buyers who wait, as by Release.
 // Definitions may arrive late or twice; the version decides. After an error, calling again is safe: the code may then
-// be AdjustCurrent for what the first call adjusted.
+// be AdjustCurrent for what the first call adjusted. ErrUntrusted: units are to be taken out, and the server, which says
+// how many are free, is not verified.
 func Adjust(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, f SaleFields,
 ) (code AdjustCode, handed HandedOver, err error) {
@@ -47,10 +48,12 @@ func Adjust(
 	if err != nil {
 		return "", HandedOver{}, err
 	}
-	code, err = replyCode(parts[0], AdjustAdjusted, AdjustCurrent, AdjustAbsent, AdjustBelowTaken,
-		AdjustUntrusted)
-	if err != nil {
+	code, err = replyCode(parts[0], AdjustAdjusted, AdjustCurrent, AdjustAbsent, AdjustBelowTaken, adjustUntrusted)
+	switch {
+	case err != nil:
 		return "", HandedOver{}, err
+	case code == adjustUntrusted:
+		return "", HandedOver{}, ErrUntrusted
 	}
 	handed, err = decodeHandedOver(parts[1], parts[2])
 	return code, handed, err

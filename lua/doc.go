@@ -13,6 +13,7 @@
 //	Adjust   a sale in Redis follows its newer definition
 //	Lease    a block of order numbers
 //	Look, …  the steps of a verification, and what they leave trusted
+//	Retire   a sale that is over leaves Redis
 //	Install  a rebuilt sale replaces what Redis has of it
 //
 // A script is atomic, and every script may run twice: the second run changes nothing. So a caller that lost a reply

@@ -56,6 +56,7 @@ type Sale struct {
 	Note          string         // for operators; up to MaxNoteBytes
 	EarlierPrices []earlierPrice // that were asked before UnitPrice, oldest first
 	PricedUntil   time.Time      // what is asked from then on may have changed since this was read; zero: nothing has
+	RetiredAt     time.Time      // when it was over for so long that it left Redis; zero: it has not
 	ReduceTo      int64          // what the total becomes once Redis has taken the units out; 0: nothing is under way
 }
 

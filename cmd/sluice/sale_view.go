@@ -116,6 +116,10 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	if v.ReducingTo != nil {
 		t.Row("reduction", "to "+table.Number(*v.ReducingTo)+" units, under way")
 	}
+	if v.RetiredAt != nil {
+		t.Row("in Redis", "no longer, since "+shortTime(sale.RetiredAt)+": it is over")
+		return t.Write(a.out, "  ")
+	}
 	for _, p := range v.Partitions {
 		t.Row("in Redis", p.text())
 	}

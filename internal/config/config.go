@@ -45,7 +45,8 @@ type Config struct {
 	AcceptJournal   string // directory; empty: accepts are remembered in memory only
 	JournalFsync    bool   // ACCEPT_JOURNAL_FSYNC
 	FenceMaxAge     time.Duration
-	WebhookPrivate  bool // WEBHOOK_ALLOW_PRIVATE
+	SaleRetention   time.Duration // 0: sales stay in Redis
+	WebhookPrivate  bool          // WEBHOOK_ALLOW_PRIVATE
 	Worker          worker.Options
 	StartTimeout    time.Duration
 	ShutdownTimeout time.Duration

@@ -55,13 +55,14 @@ func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
 		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080",
 		"AUTH_MODE": "none", "BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud",
 		"SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps", "DURABILITY_STRICT": "very",
+		"SALE_RETENTION": "23h",
 	}), io.Discard)
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, name := range []string{
 		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL",
-		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "DURABILITY_STRICT", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
+		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "DURABILITY_STRICT", "SALE_RETENTION", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
 	} {
 		if strings.Count(err.Error(), name) == 0 {
 			t.Errorf("the error does not name %s:\n%v", name, err)

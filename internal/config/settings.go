@@ -128,6 +128,11 @@ func settings(c *Config) []setting {
 			help: "how long an api accepts orders without Postgres, which alone can tell it that Redis was replaced by another " +
 				"server",
 		},
+		{
+			name: "SALE_RETENTION", fallback: "168h", parse: retention(&c.SaleRetention),
+			help: "how long after its last order could be paid a sale leaves Redis, at least 24h; Postgres keeps all of it; " +
+				"0: never",
+		},
 		{name: "WORKER_BATCH_SIZE", fallback: "500", parse: integer(&c.Worker.BatchSize), help: "orders per transaction"},
 		{
 			name: "WORKER_CONCURRENCY", fallback: "2", parse: integer(&c.Worker.Concurrency),
@@ -200,6 +205,15 @@ func duration(into *time.Duration) func(string) error {
 		d, err := time.ParseDuration(s)
 		return d, err == nil && d > 0 && d <= time.Hour
 	}, "is not a time like 500ms or 5s, up to 1h")
+}
+
+// retention takes no less than a day: until then Redis must have a sale, see db.Watermarks.
+func retention(into *time.Duration) func(string) error {
+	const least, most = 24 * time.Hour, 10 * 365 * 24 * time.Hour
+	return checked(into, func(s string) (time.Duration, bool) {
+		d, err := time.ParseDuration(s)
+		return d, err == nil && (d == 0 || d >= least && d <= most)
+	}, "is neither 0 nor a time like 168h, from 24h to 87600h")
 }
 
 func level(into *slog.Level) func(string) error {

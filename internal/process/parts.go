@@ -2,6 +2,7 @@ package process
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -55,6 +56,11 @@ func (p *Parts) HandOverNotifier() *notification.HandOverNotifier {
 // Publisher defines and changes sales.
 func (p *Parts) Publisher() *sales.Publisher {
 	return sales.NewPublisher(p.Redis, p.Keys, p.Postgres, p.Partitions, p.Log).Count(p.Metrics.Notification)
+}
+
+// Retirer removes sales from Redis that have been over for so long.
+func (p *Parts) Retirer(after time.Duration) *sales.Retirer {
+	return sales.NewRetirer(p.Redis, p.Keys, p.Postgres, after, p.Log)
 }
 
 // Releaser gives units and slots of ended orders back.

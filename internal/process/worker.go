@@ -42,6 +42,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 		Jobs: append([]pipeline.Job{
 			parts.Publisher().Job(sales), parts.Releaser().Job(), parts.HandOver().Job(sales), parts.Expirer().Job(),
 			parts.Payments().Job(), verifier.Job(), parts.Requests().Job(),
+			parts.Retirer(cfg.SaleRetention).Job(),
 		}, events...),
 	})
 	if err != nil {

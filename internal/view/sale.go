@@ -29,6 +29,7 @@ type Sale struct {
 	GroupLimit           *int    `json:"group_limit"` // units of a buyer in all of them
 	Version              int64   `json:"version"`
 	LoadedAt             *string `json:"loaded_at"`
+	RetiredAt            *string `json:"retired_at"` // when it left Redis, because it was over for long enough
 	CreatedAt            string  `json:"created_at"`
 	UpdatedAt            string  `json:"updated_at"`
 }
@@ -64,6 +65,7 @@ func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 		Waitlist:             sale.Waitlist, UnitPrice: price, Currency: textOrNil(sale.Currency), Version: sale.Version,
 		PriceFrom: from, ReducingTo: reducing, Note: sale.Note,
 		LimitGroup: textOrNil(sale.LimitGroup), GroupLimit: groupLimit,
-		LoadedAt: TimeOrNil(sale.LoadedAt), CreatedAt: Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
+		LoadedAt: TimeOrNil(sale.LoadedAt), RetiredAt: TimeOrNil(sale.RetiredAt),
+		CreatedAt: Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
 	}
 }

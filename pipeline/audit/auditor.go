@@ -81,6 +81,14 @@ func (a *Auditor) Inspect(ctx context.Context, sale *pipeline.Sale) (Inspection,
 	return Inspection{Report: seen.report, Strays: strays, Repairable: seen.repairable}, nil
 }
 
+// lookAtBoth looks at both stores. What Redis may have of a sale that has left it counts for nothing.
+func (a *Auditor) lookAtBoth(ctx context.Context, sale *pipeline.Sale, strays bool) (*sighting, error) {
+	if !sale.RetiredAt.IsZero() {
+		return nil, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s has left Redis", sale.ID)
+	}
+	return a.look(ctx, sale, strays)
+}
+
 // see looks until nothing more can be learned by looking again. It keeps the fingerprints of stray buyers if asked to.
 func (a *Auditor) see(ctx context.Context, sale *pipeline.Sale, strays bool) (*sighting, error) {
 	var seen *sighting
@@ -89,7 +97,7 @@ func (a *Auditor) see(ctx context.Context, sale *pipeline.Sale, strays bool) (*s
 		if count > 0 {
 			retry.Sleep(ctx, auditPause)
 		}
-		next, err := a.look(ctx, sale, strays)
+		next, err := a.lookAtBoth(ctx, sale, strays)
 		if pipeline.KindOf(err) == pipeline.KindNotLoaded {
 			next, err = a.lookAtClosed(ctx, sale, err)
 		}

@@ -28,6 +28,8 @@ const (
 type ReleaseStore interface {
 	UnappliedReleases(ctx context.Context, after pipeline.SalePartition, limit int) ([]pipeline.Release, error)
 	MarkReleasesApplied(ctx context.Context, releases []pipeline.Release) error
+	// SettleRetiredReleases marks those of sales that have left Redis: there is nothing to give them back to.
+	SettleRetiredReleases(ctx context.Context) error
 }
 
 // Releaser gives the units and the slots of ended orders back to Redis; the script hands freed units over to the
@@ -61,6 +63,9 @@ func (r *Releaser) Job() pipeline.Job {
 // Apply gives back everything that is due. What Redis can't take now, because it does not have the sale, remains due,
 // and delays nothing of other sales and partitions, however much it is.
 func (r *Releaser) Apply(ctx context.Context) error {
+	if err := r.store.SettleRetiredReleases(ctx); err != nil {
+		return err
+	}
 	var errs []error
 	var after pipeline.SalePartition // the last one that failed; those before it failed or are done
 	for ctx.Err() == nil {

@@ -113,12 +113,23 @@ func (c *ClosedSaleRig) takeBack(user string, restock bool) {
 	}
 }
 
-// Over moves a sale's window back by a month: it is over for all.
+// Over moves a sale's window back by a month, in both stores: it is over for all.
 func (r *Rig) Over(saleID string) {
 	r.Helper()
 	r.Exec(1, `
 		update sales set opens_at = opens_at - interval '30 days', closes_at = closes_at - interval '30 days'
 		where id = $1`, saleID)
+	sale := r.Stored(saleID)
+	for _, p := range sale.Partitions {
+		if len(r.SaleHash(p, saleID)) == 0 {
+			continue
+		}
+		err := r.Redis.HSet(r.Ctx(), r.Keys.Sale(p, saleID), "opens_ms", sale.OpensAt.UnixMilli(),
+			"closes_ms", sale.ClosesAt.UnixMilli()).Err()
+		if err != nil {
+			r.Fatal(err)
+		}
+	}
 }
 
 // Vanish takes all that Redis has of a sale away, but for its events.

@@ -9,11 +9,16 @@ import (
 
 // Rebuild rebuilds one sale on all of its partitions, whether or not it looks behind. Without apply nothing is changed,
 // and the reports say what would be. With it nobody is admitted on those partitions meanwhile, and the actor goes into
-// the audit log. Errors: KindNotFound; KindConflict when another verification is under way; KindUnavailable.
+// the audit log. Errors: KindNotFound; KindConflict when another verification is under way, or the sale has left Redis;
+// KindUnavailable.
 func (v *Verifier) Rebuild(ctx context.Context, saleID, actor string, apply bool) ([]pipeline.RebuildReport, error) {
 	sale, err := v.Store.Sale(ctx, saleID)
 	if err != nil {
 		return nil, err
+	}
+	if !sale.RetiredAt.IsZero() {
+		return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s left Redis at %s, and is not to be there; "+
+			"reschedule it to sell it again", sale.ID, pipeline.FormatTime(sale.RetiredAt))
 	}
 	return v.rebuildSales(ctx, []*pipeline.Sale{sale}, actor, apply)
 }

@@ -95,6 +95,9 @@ func (p *Publisher) Change(ctx context.Context, id, actor string, change pipelin
 // A sale that was loaded once and is gone is not loaded again here: its orders would be sold a second time. That is a
 // KindNotLoaded error, and needs a rebuild; a sale that is over may be gone. A reduction that is under way is ended.
 func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
+	if !sale.RetiredAt.IsZero() { // Redis has nothing of it, and gets nothing
+		return nil
+	}
 	if sale.ReduceTo > 0 {
 		_, err := p.endReduction(ctx, sale)
 		return err
@@ -166,13 +169,13 @@ func (p *Publisher) adjust(
 	)
 	p.handOvers.Publish(ctx, sale.ID, partition, handed)
 	switch {
+	case errors.Is(err, lua.ErrUntrusted):
+		return "", pipeline.Wrap(pipeline.KindNotLoaded, err,
+			"Redis is not verified yet, so it can't take units out of a sale")
 	case err != nil:
 		return "", pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take the change")
 	case result == lua.AdjustAbsent:
 		return result, pipeline.Errorf(pipeline.KindNotLoaded, "Redis has lost sale %s", sale.ID)
-	case result == lua.AdjustUntrusted:
-		return result, pipeline.Errorf(pipeline.KindNotLoaded,
-			"Redis is not verified yet, so it can't take units out of a sale")
 	case result == lua.AdjustAdjusted:
 		p.log.Info("sale adjusted", "sale", sale.ID, "partition", partition, "version", sale.Version)
 	}

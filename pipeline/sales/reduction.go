@@ -2,6 +2,7 @@ package sales
 
 import (
 	"context"
+	"time"
 
 	"sluice/lua"
 	"sluice/pipeline"
@@ -26,6 +27,10 @@ type ReductionStore interface {
 // is closed, or another reduction is under way); KindNotLoaded (Redis does not have the sale, or is not verified);
 // KindUnavailable. After the last two the reduction may be under way, and ends as soon as a worker can.
 func (p *Publisher) Reduce(ctx context.Context, id, actor string, to int64) (*pipeline.Sale, error) {
+	// Redis need not have a sale that is over for so long, and then nothing could end the reduction.
+	if known, err := p.store.Sale(ctx, id); err == nil && known.Total != to && mayBeGone(known, time.Now()) {
+		return known, pipeline.Errorf(pipeline.KindConflict, "sale %s is over", id)
+	}
 	sale, err := p.store.BeginReduction(ctx, id, actor, to)
 	if err != nil || sale.ReduceTo == 0 {
 		return sale, err

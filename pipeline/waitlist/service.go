@@ -117,6 +117,10 @@ func (w *Service) join(
 	}
 	switch reply.Code { //nolint:exhaustive // the others are decisions about somebody who does not wait
 	case lua.JoinNotLoaded:
+		if goneFromRedis(sale, time.Now()) {
+			d.Result = Closed
+			return d, nil
+		}
 		return d, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not loaded yet", sale.ID)
 	case lua.JoinUntrusted:
 		return d, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart", sale.ID)
@@ -127,6 +131,15 @@ func (w *Service) join(
 		return d, w.store.RecordJoin(ctx, g, d.Entry)
 	}
 	return d, nil
+}
+
+// overMargin is how long after its window a sale that Redis does not have counts as over, and not as lost, as in
+// package admission.
+const overMargin = 24 * time.Hour
+
+// goneFromRedis reports whether a sale that Redis does not have is over.
+func goneFromRedis(sale *pipeline.Sale, now time.Time) bool {
+	return now.Sub(sale.ClosesAt) > overMargin
 }
 
 func entryOf(saleID, userID string, p pipeline.Partition, listed lua.WaitlistEntry) pipeline.WaitlistEntry {
@@ -232,6 +245,8 @@ func (w *Service) leave(
 		return code, err
 	})
 	switch {
+	case errors.Is(err, lua.ErrNotLoaded) && goneFromRedis(sale, time.Now()):
+		return Standing{}, errNotWaiting
 	case errors.Is(err, lua.ErrNotLoaded), errors.Is(err, lua.ErrUntrusted):
 		return Standing{}, pipeline.Wrap(
 			pipeline.KindNotLoaded, err, "sale "+sale.ID+" is not loaded, or being verified after a restart",
