@@ -10,7 +10,7 @@ import (
 )
 
 // retireQuery retires sales whose last order could be paid so long ago, the oldest first. One of which an order awaits
-// its payment still, because it was given more time, is left for later, and so is one that owes units to Redis, and one of
+// its payment still, because it was given more time, is left for later. So is one that owes units to Redis, and one of
 // a limit group of which another sale is not over: what its buyers have counts there. sales has few rows;
 // orders_live_buyer_key, releases_unapplied_idx and sales_limit_group_idx serve the rest.
 const retireQuery = `

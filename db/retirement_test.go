@@ -39,7 +39,9 @@ func (f *fixture) mustHave(id string) bool {
 // A sale is retired once it has been over for as long as is set, awaits no payment and owes Redis nothing.
 func TestSalesAreRetiredOnceTheyOweNothing(t *testing.T) {
 	f := setup(t)
-	for id, ago := range map[string]time.Duration{"young": week - time.Minute, "old": week, "unpaid": week, "owing": week} {
+	for id, ago := range map[string]time.Duration{
+		"young": week - time.Minute, "old": week, "unpaid": week, "owing": week,
+	} {
 		f.loaded(id, 10)
 		f.ended(id, ago)
 	}
@@ -117,7 +119,7 @@ func TestARetiredSaleComesBackWithItsWindow(t *testing.T) {
 	f.loaded("drop", 10)
 	f.ended("drop", week)
 	f.retire()
-	clear := func(g pipeline.Generation, want int) {
+	clears := func(g pipeline.Generation, want int) {
 		t.Helper()
 		sales, err := f.store.SalesToClear(f.ctx(), g, 10)
 		if err != nil || len(sales) != want {
@@ -129,9 +131,9 @@ func TestARetiredSaleComesBackWithItsWindow(t *testing.T) {
 			}
 		}
 	}
-	clear(1, 1)
-	clear(1, 0)
-	clear(2, 1)
+	clears(1, 1)
+	clears(1, 0)
+	clears(2, 1)
 	f.change("drop", pipeline.SaleChange{Note: to("of last week")})
 	if sale := f.stored("drop"); sale.RetiredAt.IsZero() || f.mustHave("drop") {
 		t.Errorf("a note: got %+v, want it retired still", sale)
@@ -140,11 +142,11 @@ func TestARetiredSaleComesBackWithItsWindow(t *testing.T) {
 	if sale := f.stored("drop"); !sale.RetiredAt.IsZero() || !f.mustHave("drop") {
 		t.Errorf("a new window: got %+v, want it back", sale)
 	}
-	clear(9, 0)
+	clears(9, 0)
 	if err := f.store.MarkCleared(f.ctx(), "drop", 9); err != nil { // a late worker
 		t.Fatal(err)
 	}
 	f.ended("drop", week)
 	f.retire()
-	clear(9, 1)
+	clears(9, 1)
 }

@@ -20,8 +20,8 @@ const countsInGroup = `s.limit_group <> '' and exists (
 		and not (g.closes_at + g.payment_window <= now() - interval '24 hours'))`
 
 // watermarksQuery lists what Redis must have: every sale that was loaded or about to be, or sold from, on each of its
-// partitions, until a day after its last order can be paid. Older ones count while they have something to give back, and
-// while they share a limit per buyer with one that is not over, unless they have left Redis for good.
+// partitions, until a day after its last order can be paid. Older ones count while they have something to give back,
+// and while they share a limit per buyer with one that is not over, unless they have left Redis for good.
 // Sales are few, and releases_unapplied_idx, waitlist_ticket_key and waitlist_left_idx serve the rest.
 const watermarksQuery = `
 select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0), coalesce(w.lost, 0),

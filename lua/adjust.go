@@ -30,8 +30,8 @@ const adjustUntrusted AdjustCode = "untrusted"
 // Adjust brings a sale in Redis to a newer definition: total, window, limits and state are replaced, and the stock
 // moves by the difference of the totals. Units that are free then are handed over to buyers who wait, as by Release.
 // Definitions may arrive late or twice; the version decides. After an error, calling again is safe: the code may then
-// be AdjustCurrent for what the first call adjusted. ErrUntrusted: units are to be taken out, and the server, which says
-// how many are free, is not verified.
+// be AdjustCurrent for what the first call adjusted. ErrUntrusted: units are to be taken out, and the server that says
+// how many are free is not verified.
 func Adjust(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, f SaleFields,
 ) (code AdjustCode, handed HandedOver, err error) {

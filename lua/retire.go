@@ -24,10 +24,13 @@ const (
 // errOpen says that a sale is not over by the server's clock, so nothing was changed.
 var errOpen = errors.New("the sale's window has not ended by the clock of Redis")
 
-// Retire removes a sale that is over from Redis, and from the limit group that it is in, if any. It reports whether nothing of it is there any more: not so where its
-// definition there is newer than the version that was retired, because it is to be sold again. After an error, calling
-// again is safe; it is one where the sale is not over by the server's clock.
-func Retire(ctx context.Context, rdb redis.Scripter, keys SaleKeys, version int64, group string) (gone bool, err error) {
+// Retire removes a sale that is over from Redis, and from its limit group, if it is in one ("": it is not). It reports
+// whether nothing of it is there any more: not so where its definition there is newer than the version that was
+// retired, because it is to be sold again. After an error, calling again is safe; it is one where the sale is not over by the
+// server's clock.
+func Retire(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, version int64, group string,
+) (gone bool, err error) {
 	defer named("retire", &err)
 	names := []string{keys.Sale, keys.Buyers, keys.Waitlist, keys.Waiting, keys.Ended}
 	reply, err := retireScript.Run(ctx, rdb, names, version, group).Result()

@@ -62,7 +62,8 @@ func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
 	}
 	for _, name := range []string{
 		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL",
-		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "DURABILITY_STRICT", "SALE_RETENTION", "PARTITIONS", "STREAM_MAX_LAG", "leftover",
+		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "DURABILITY_STRICT", "SALE_RETENTION", "PARTITIONS", "STREAM_MAX_LAG",
+		"leftover",
 	} {
 		if strings.Count(err.Error(), name) == 0 {
 			t.Errorf("the error does not name %s:\n%v", name, err)

@@ -15,7 +15,7 @@ import (
 	"sluice/pipeline/redisstore"
 )
 
-// loadTimeout bounds putting one sale into Redis.
+// loadTimeout bounds putting one sale into Redis, or removing it.
 const loadTimeout = 3 * time.Second
 
 // Store is where sales are defined and changed.

@@ -10,7 +10,6 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
-	"sluice/pipeline/retry"
 )
 
 const (
@@ -98,7 +97,7 @@ func (r *Retirer) clear(ctx context.Context) error {
 
 func (r *Retirer) clearOne(ctx context.Context, sale *pipeline.Sale, g pipeline.Generation) error {
 	for _, partition := range sale.Partitions {
-		call, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
+		call, cancel := context.WithTimeout(ctx, loadTimeout)
 		gone, err := lua.Retire(call, r.rdb, r.keys.ForSale(partition, sale.ID), sale.Version, sale.LimitGroup)
 		cancel()
 		switch {

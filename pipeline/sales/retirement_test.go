@@ -64,8 +64,8 @@ func byPostgres(r *pipelinetest.Rig) *audit.Report {
 	return report
 }
 
-// A sale with orders in every status leaves Redis without a trace. Its orders live on: they are paid, returned, cancelled
-// and refunded, and its books stay right. Nothing brings it back, and buyers are told that it is over.
+// A sale with orders in every status leaves Redis without a trace. Its orders live on: they are paid, returned and
+// refunded, and its books stay right. Nothing brings it back, and buyers are told that it is over.
 func TestASaleLeavesRedis(t *testing.T) {
 	t.Parallel()
 	c := pipelinetest.ClosedSale(pipelinetest.New(t, pipelinetest.Options{NoSale: true}))
@@ -75,8 +75,9 @@ func TestASaleLeavesRedis(t *testing.T) {
 		t.Fatal("it left although orders await their payment")
 	}
 	bob, joy := c.Orders["bob"], c.Orders["joy"]
-	if got, err := c.Payments().Pay(c.Ctx(), pipelinetest.PaymentFor(&bob, 0)); err != nil || got.Outcome != payments.Paid {
-		t.Fatalf("%+v, %v", got, err)
+	paid, err := c.Payments().Pay(c.Ctx(), pipelinetest.PaymentFor(&bob, 0))
+	if err != nil || paid.Outcome != payments.Paid {
+		t.Fatalf("%+v, %v", paid, err)
 	}
 	c.End(joy.OrderID)
 	retire(c.Rig)
@@ -217,7 +218,8 @@ func TestAnOlderRedisIsClearedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Ensure()
-	if report, err := r.Auditor.Audit(r.Ctx(), r.Stored(r.Sale.ID)); err != nil || !report.PostgresAlone || !report.Clean() {
+	report, err := r.Auditor.Audit(r.Ctx(), r.Stored(r.Sale.ID))
+	if err != nil || !report.PostgresAlone || !report.Clean() {
 		t.Errorf("meanwhile: got %+v, %v", report, err)
 	}
 	retire(r)
