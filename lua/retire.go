@@ -26,8 +26,8 @@ var errOpen = errors.New("the sale's window has not ended by the clock of Redis"
 
 // Retire removes a sale that is over from Redis, and from its limit group, if it is in one ("": it is not). It reports
 // whether nothing of it is there any more: not so where its definition there is newer than the version that was
-// retired, because it is to be sold again. After an error, calling again is safe. A sale that is not over by the server's
-// clock is one.
+// retired, because it is to be sold again. After an error, calling again is safe. A sale that is not over by the
+// server's clock is an error.
 func Retire(
 	ctx context.Context, rdb redis.Scripter, keys SaleKeys, version int64, group string,
 ) (gone bool, err error) {
