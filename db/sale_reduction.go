@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 )
 
 // BeginReduction notes that the total of a sale is to become less. Redis is asked next, and EndReduction notes what it
@@ -18,6 +19,9 @@ import (
 func (s *Store) BeginReduction(ctx context.Context, id, actor string, to int64) (*pipeline.Sale, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
+	if idempotency.Done(ctx) {
+		return s.begunReduction(ctx, id, to)
+	}
 	for range changeTries {
 		sale, err := s.Sale(ctx, id)
 		if err != nil {
@@ -27,14 +31,37 @@ func (s *Store) BeginReduction(ctx context.Context, id, actor string, to int64) 
 			return sale, err
 		}
 		begun, err := queryOne(ctx, s, "reduce sale "+id, scanSale, `
-			update sales set reduce_to = $3, reduce_actor = $4, updated_at = now()
-			where id = $1 and version = $2 and reduce_to is null
-			returning `+saleColumns, id, sale.Version, to, actor)
+			with begun as (
+				update sales set reduce_to = $3, reduce_actor = $4, updated_at = now()
+				where id = $1 and version = $2 and reduce_to is null
+				returning `+saleColumns+`
+			), logged as (
+				insert into audit_log (actor, action, sale_id, detail)
+				select $4, 'begin-reduce', id, jsonb_build_object('to', $3::bigint) from begun
+			)
+			select * from begun`, id, sale.Version, to, actor)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return &begun, err
 		}
 	}
 	return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others", id)
+}
+
+// begunReduction is the sale of a reduction that an earlier try of the request began: to be ended, or as it is by now.
+func (s *Store) begunReduction(ctx context.Context, id string, to int64) (*pipeline.Sale, error) {
+	sale, err := s.Sale(ctx, id)
+	if err != nil || sale.ReduceTo == to {
+		return sale, err
+	}
+	claim, _ := idempotency.From(ctx)
+	done, err := queryValue[bool](ctx, s, "reduce sale "+id, `
+		select exists (select from audit_log
+			where sale_id = $1 and action = 'reduce' and id > $2 and detail #>> '{after,total}' = $3::bigint::text)`,
+		id, claim.Line, to)
+	if err == nil && !done {
+		err = pipeline.Errorf(pipeline.KindConflict, "more than %d units of sale %s were taken", to, id)
+	}
+	return sale, err
 }
 
 func reducible(sale *pipeline.Sale, to int64) error {

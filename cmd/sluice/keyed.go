@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -20,6 +21,15 @@ type keyed struct {
 }
 
 func (k *keyed) key() *string { return k.IdempotencyKey }
+
+// fixed refuses a time that depends on when the command is given: with a key, a second try would mean another time.
+func (k *keyed) fixed(until string) error {
+	if k.IdempotencyKey != nil && strings.HasPrefix(until, "+") {
+		return usagef("--until %s: with --idempotency-key, give the time as RFC 3339, because +1h is another time in each try",
+			until)
+	}
+	return nil
+}
 
 // printed is what a command left, as it is kept for a key.
 type printed struct {

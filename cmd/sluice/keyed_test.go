@@ -30,6 +30,7 @@ func TestACommandWithAKeyIsDoneOnce(t *testing.T) {
 	}
 	with("k1", "sale", "restock", "drop-1", "--add", "6", "--json").mustRefuse(t, 2, "used before", "new key")
 	with("k1", "sale", "close", "drop-1").mustRefuse(t, 2, "used before")
+	with("k9", "sale", "extend", "drop-1", "--until", "+1h", "--reason", "r").mustRefuse(t, 2, "RFC 3339")
 	with("", restock...).mustRefuse(t, 2, "--idempotency-key", "1 to 255")
 	with("k6", "sale", "resume", "drop-1").mustFine(t)
 	with("k6", "sale", "pause", "drop-1").mustRefuse(t, 2, "used before")

@@ -21,6 +21,9 @@ func (c *orderExtend) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := c.fixed(c.Until); err != nil {
+		return err
+	}
 	return a.extend(c.Sale, c.Until, func(x *lifecycle.Extender, sale *pipeline.Sale, e lifecycle.Extension) error {
 		e.OrderID, e.Reason = id.String(), c.Reason
 		order, err := x.Order(a.ctx, e)
@@ -40,6 +43,9 @@ type saleExtend struct {
 
 // Run extends the time to pay of all orders of the sale that await their payment.
 func (c *saleExtend) Run(a *app) error {
+	if err := c.fixed(c.Until); err != nil {
+		return err
+	}
 	return a.extend(c.Sale, c.Until, func(x *lifecycle.Extender, sale *pipeline.Sale, e lifecycle.Extension) error {
 		e.Reason = c.Reason
 		extended, err := x.Sale(a.ctx, e)
