@@ -39,5 +39,5 @@ func TestSaleEdit(t *testing.T) {
 	sluice(t, at, "sale", "reduce", "drop-1", "--to", "0").mustRefuse(t, 2, "--to 0")
 	sluice(t, at, "sale", "reduce", "drop-1", "--to", "41").mustRefuse(t, 2, "use 1 to 40")
 	sluice(t, at, "audit").mustFine(t)
-	logged(t, at, "create edit edit reduce")
+	logged(t, at, "create edit edit begin-reduce reduce")
 }
