@@ -253,6 +253,12 @@ func TestASaleOnACluster(t *testing.T) {
 	r.Settled()
 	r.Balanced(r.Sale, r.Sale.Total-1)
 
+	// A sale that is not over stays, although somebody takes it for over.
+	gone, err := lua.Retire(r.Ctx(), r.Redis, r.Keys.ForSale(r.Sale.Partitions[0], r.Sale.ID), r.Sale.Version, "")
+	if gone || err == nil {
+		t.Errorf("retire a sale that is open: got %t, %v, want an error", gone, err)
+	}
+
 	r.noteScripts()
 	for _, script := range r.scripts {
 		t.Errorf("%s did not run", script)
