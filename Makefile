@@ -84,9 +84,17 @@ bench: setup ## measure, as ratios against the bare thing; ARGS=-h lists what ca
 bench-rebuild: setup ## time the rebuild of a sale with 1,000,000 live orders, and clean restarts; ARGS="-orders 100000"
 	@cd bench && go run -buildvcs=false ./rebuild $(ARGS)
 
+.PHONY: bench-year
+bench-year: setup ## a simulated year of daily sales with retention: sizes, plans, times; ARGS="-orders 100000 -buyers 1000"
+	@cd bench && go run -buildvcs=false ./year $(ARGS)
+
 .PHONY: bench-audit
 bench-audit: setup ## time and memory of the audit of a big sale, and what it costs buyers; ARGS="-orders 10000000 -rounds 0"
 	@cd bench && go run -buildvcs=false ./audit $(ARGS)
+
+.PHONY: neighbours
+neighbours: setup ## how long honest buyers wait while one client attacks; prints a table (5 minutes); ARGS="-limit off" compares
+	@cd bench && go run -buildvcs=false ./neighbours $(ARGS)
 
 # Of the long run: faults are injected for so many minutes. A seed makes the same plan of faults again.
 CHAOS_MINUTES ?= 5
@@ -111,9 +119,21 @@ clocks: setup ## set each process' and each store's clock an hour wrong for ten 
 	SLUICE_CLOCKS=10s go test -count=1 -timeout=$(TEST_TIMEOUT) -v $(TEST_ARGS) ./chaos/clocks
 
 .PHONY: lint
-lint: ## golangci-lint over both modules
+lint: vulnerabilities ## golangci-lint over both modules, and govulncheck
 	$(LINT) run ./...
 	cd bench && $(LINT) run ./...
+
+# VULNDB is the database; file:///path for a copy. One that can't be reached is said, and is no reason to fail: whether code
+# is well written does not depend on the network.
+VULNDB ?= https://vuln.go.dev
+VULNERABILITIES = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -db=$(VULNDB) ./...
+
+.PHONY: vulnerabilities
+vulnerabilities: ## govulncheck: known vulnerabilities in what the programs call
+	@case '$(VULNDB)' in \
+	http*) curl -sfo /dev/null --max-time 10 '$(VULNDB)/index/db.json' || \
+		{ echo 'vulnerabilities: $(VULNDB) can not be reached: NOTHING WAS CHECKED' >&2; exit 0; };; esac; \
+	$(VULNERABILITIES)
 
 .PHONY: fmt
 fmt: ## format all Go files

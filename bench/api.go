@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/httpapi"
+	"sluice/httpapi/auth"
 	"sluice/internal/process"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
@@ -47,7 +48,7 @@ func newAPI(ctx context.Context, s *testbed) (*api, error) {
 				Orders: s.store, Log: s.log,
 			}),
 			Waitlist: parts.Waitlist(),
-			Auth:     httpapi.DevAuth{},
+			Auth:     auth.Dev{},
 			Log:      s.log,
 		})
 	}

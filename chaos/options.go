@@ -26,6 +26,7 @@ type Options struct {
 	Clients  int           // buyers' requests under way at once; 128, because those at a frozen API wait for seconds
 	Rate     int           // requests per second at most; 2400: the faults, not the processors, shall be the limit
 	Calm     bool          // no faults at all: what the sale does by itself
+	Least    bool          // programs have users of Redis with the rights they need and no more, and send no scripts
 	Lossless bool          // leave out the faults that take data from a store
 	Pair     string        // two kinds with a slash between them: only this pair, again and again; empty: all
 }

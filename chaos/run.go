@@ -80,7 +80,7 @@ func (r *run) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	var err error
-	if r.system, err = openSystem(ctx); err != nil {
+	if r.system, err = openSystem(ctx, r.opts.Least); err != nil {
 		return err
 	}
 	if r.store, err = db.Open(ctx, r.system.servers.Postgres.URL(),

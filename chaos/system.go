@@ -35,6 +35,7 @@ type system struct {
 	rdb       *redis.Client    // ours
 	pool      *pgxpool.Pool    // ours
 	warnings  programs.Warnings
+	least     bool // the programs have users of Redis
 
 	running sync.WaitGroup
 	stop    context.CancelFunc
@@ -45,8 +46,8 @@ type system struct {
 }
 
 // openSystem starts the servers. The processes start later: the sales are made before.
-func openSystem(ctx context.Context) (*system, error) {
-	s := &system{links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
+func openSystem(ctx context.Context, least bool) (*system, error) {
+	s := &system{least: least, links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -77,8 +78,10 @@ func (s *system) open(ctx context.Context) error {
 	}
 	options.ReadTimeout = queryLimit
 	s.rdb = redis.NewClient(options)
-	s.pool, err = pgxpool.New(ctx, s.servers.Postgres.URL())
-	return err
+	if s.pool, err = pgxpool.New(ctx, s.servers.Postgres.URL()); err != nil || !s.least {
+		return err
+	}
+	return s.provide(ctx)
 }
 
 // startProcesses returns when each is ready.
@@ -94,6 +97,9 @@ func (s *system) startProcesses(ctx context.Context) error {
 	}
 	var running context.Context
 	running, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if s.least {
+		s.running.Go(func() { s.keepProvided(running) })
+	}
 	for _, p := range s.processes {
 		s.running.Go(func() {
 			if err := p.keepRunning(running); err != nil {
@@ -126,6 +132,9 @@ func (s *system) add(name string, program config.Program) error {
 	if err != nil {
 		return err
 	}
+	if s.least {
+		redisURL = strings.Replace(redisURL, "://", "://"+userOf(program)+":"+userOf(program)+"@", 1)
+	}
 	databaseURL, err := s.listen(name+">postgres", s.servers.Postgres.URL())
 	if err != nil {
 		return err
@@ -133,6 +142,7 @@ func (s *system) add(name string, program config.Program) error {
 	environ := append(programs.Environ(),
 		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY=fsync", "AUTH_MODE=dev", "LOG_FORMAT=json",
 		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
+		fmt.Sprintf("REDIS_FUNCTIONS=%t", s.least),
 		// Each machine has a disk of its own: no other process can read its journal while it is away.
 		"ACCEPT_JOURNAL="+filepath.Join(s.servers.Dir(), "journal-of-"+name),
 		"BATCH_DEADLINE="+batchDeadline.String(), "LOCK_TTL="+lockTTL.String(), "CLAIM_MIN_IDLE="+claimMinIdle.String())

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,29 +20,27 @@ func (s *Store) AuditLog(ctx context.Context, filter auditlog.Filter) ([]auditlo
 	if err != nil {
 		return nil, err
 	}
-	return queryAll(ctx, s, "audit log", func(row pgx.CollectableRow) (e auditlog.Entry, err error) {
-		var detail string
-		err = row.Scan(&e.ID, &e.At, &e.Actor, &e.Action, &e.SaleID, &detail)
-		e.At, e.Detail = e.At.UTC(), json.RawMessage(detail)
-		return e, err
-	}, query, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...) // planned for these values
+	// Planned for these values.
+	return queryAll(ctx, s, "audit log", scanLogEntry, query, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }
 
-// auditLogQuery has a condition for each field that is given, so that the planner sees which index serves.
+// scanLogEntry reads a line as auditLogQuery selects it.
+func scanLogEntry(row pgx.CollectableRow) (e auditlog.Entry, err error) {
+	var detail string
+	err = row.Scan(&e.ID, &e.At, &e.Actor, &e.Action, &e.SaleID, &detail)
+	e.At, e.Detail = e.At.UTC(), json.RawMessage(detail)
+	return e, err
+}
+
 func auditLogQuery(f *auditlog.Filter) (query string, args []any, err error) {
 	b := queryBuilder{}
-	conditions := []string{"true"}
-	must := func(given bool, condition string, value any) {
-		if given {
-			conditions = append(conditions, strings.Replace(condition, "?", b.arg(value), 1))
-		}
-	}
-	must(f.SaleID != "", "sale_id = ?", f.SaleID)
-	must(f.Actor != "", "actor = ?", f.Actor)
-	must(f.Action != "", "action = ?", f.Action)
-	must(!f.Since.IsZero(), "at >= ?", f.Since)
-	must(!f.Until.IsZero(), "at < ?", f.Until)
-	must(f.After > 0, "id < ?", f.After)
+	line := conditions{builder: &b}
+	line.must(f.SaleID != "", "sale_id = ?", f.SaleID)
+	line.must(f.Actor != "", "actor = ?", f.Actor)
+	line.must(f.Action != "", "action = ?", f.Action)
+	line.must(!f.Since.IsZero(), "at >= ?", f.Since)
+	line.must(!f.Until.IsZero(), "at < ?", f.Until)
+	line.must(f.After > 0, "id < ?", f.After)
 	source := "audit_log"
 	if subject := f.Subject(); subject != nil {
 		contained, err := json.Marshal(subject)
@@ -56,6 +53,6 @@ func auditLogQuery(f *auditlog.Filter) (query string, args []any, err error) {
 	}
 	return `
 select id, at, actor, action, coalesce(sale_id, ''), detail::text from ` + source + `
-where ` + strings.Join(conditions, " and ") + `
+where ` + line.sql() + `
 order by id desc limit ` + b.arg(f.Limit), b.args, nil
 }

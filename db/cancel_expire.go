@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sluice/pipeline"
 )
 
@@ -85,8 +83,17 @@ func (s *Store) cancelOrder(
 	if len(ended) == 1 {
 		return ended[0], true, nil
 	}
-	after, err := s.Order(ctx, o.SaleID, o.ID) // what won the race
+	after, err := s.unchanged(ctx, o) // something else won the race
 	return after, false, err
+}
+
+// unchanged is an order that a call has left as it was, for an answer that its buyer or an operator relies on.
+func (s *Store) unchanged(ctx context.Context, o *pipeline.Order) (pipeline.Order, error) {
+	after, err := s.Order(ctx, o.SaleID, o.ID)
+	if err != nil {
+		return after, err
+	}
+	return after, s.confirm(ctx)
 }
 
 // expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left
@@ -117,16 +124,8 @@ func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, 
 func (s *Store) endOrders(ctx context.Context, query string, args ...any) ([]pipeline.Order, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	ended, err := retryCollisions(ctx, func() (orders []pipeline.Order, err error) {
-		err = s.run(ctx, func(q querier) error {
-			rows, err := q.Query(ctx, query, args...)
-			if err != nil {
-				return err
-			}
-			orders, err = pgx.CollectRows(rows, scanOrder)
-			return err
-		})
-		return orders, err
+	ended, err := retryCollisions(ctx, func() ([]pipeline.Order, error) {
+		return queryAll(ctx, s, "end orders", scanOrder, query, args...)
 	})
 	return ended, wrap(err, "end orders")
 }

@@ -14,6 +14,7 @@ const (
 	closedSaleQuery = `
 select ` + isOver + `, s.withdrawn,
 	(select coalesce(sum(quantity), 0) from releases where sale_id = s.id and withdrawn)
+		+ (select coalesce(sum(withdrawn), 0) from dropped_accepts where sale_id = s.id)::bigint
 from sales s where s.id = $1`
 
 	// closedOrdersQuery reads all of a sale's orders. The numbers of changes are the fewest that lead to each status, see
@@ -32,9 +33,11 @@ where s.id = $1
 group by s.id`
 
 	// closedSequencesQuery counts, of each partition of a sale, the sequences up to the watermark that nothing has. A
-	// second accept of an order that had ended is its second release. A letter whose sequence nothing has, or whose sale
-	// can't be read, may be one of those that are missing. What Redis had lost and nobody submitted again in time was
-	// rejected under its old sequence, which another accept may have got since.
+	// second accept of an order that had ended is its second release. A letter whose sequence nothing has may be one of
+	// those that are missing; so may one whose sale can't be read, or is none, if it was written after the sale was made,
+	// and its entry before the sale was over (entry ids are clock times of Redis, unless a forged one has pushed them into
+	// the future: the letter's own time bounds those). What Redis had lost and nobody submitted again in time was rejected
+	// under its old sequence, which another accept may have got since. What was dropped is in the sums.
 	closedSequencesQuery = `
 with seen as materialized (
 	select partition, sequence, count(*) filter (where placed) as rows
@@ -45,26 +48,55 @@ with seen as materialized (
 	) accepts
 	group by partition, sequence
 ), places as (
-	select p.partition, coalesce(w.seq, 0) as seq, coalesce(w.lost, 0) as lost
+	select p.partition, s.created_at, s.closes_at + s.payment_window + interval '24 hours' as over_at,
+		coalesce(w.seq, 0) as seq, coalesce(w.lost, 0) as lost, d.missing,
+		coalesce(d.sequences, '{}') as dropped, coalesce(d.sequences + d.elsewhere, '{}') as had
 	from sales s
 	cross join lateral unnest(s.partitions) as p (partition)
 	left join watermarks w on w.sale_id = s.id and w.partition = p.partition
+	left join dropped_accepts d on d.sale_id = s.id and d.partition = p.partition
 	where s.id = $1
 )
 select p.partition,
-	p.seq - count(*) filter (where s.sequence <= p.seq),
-	p.lost + (
+	p.seq - count(*) filter (where s.sequence <= p.seq and not p.had @> s.sequence) - (
+		select coalesce(sum(upper(r) - lower(r)), 0)
+		from unnest(p.had * int8multirange(int8range(1, p.seq + 1))) as r
+	)::bigint,
+	coalesce(p.missing, p.lost + (
 		select count(*) from dead_letters l
-		where l.partition = p.partition and l.sale_id in ($1, '') and not exists (
+		where l.partition = p.partition and (l.sale_id = $1 or (
+			l.sale_id = '' or not exists (select from sales where id = l.sale_id)) and l.created_at >= p.created_at
+			and least(l.created_at, to_timestamp(substring(l.entry_id from '^[0-9]{1,15}(?=-)')::bigint / 1000)) <= p.over_at
+		) and not exists (
 			select from seen x where x.partition = l.partition and x.sequence::text = l.payload ->> 'k'
 		)
-	),
-	coalesce(sum(s.rows - 1) filter (where s.rows > 1), 0)::bigint,
-	coalesce(sum(s.rows) filter (where s.sequence > p.seq), 0)::bigint
+	)),
+	coalesce(sum(s.rows - 1 + (p.dropped @> s.sequence)::integer) filter (where s.rows > 0), 0)::bigint,
+	coalesce(sum(s.rows) filter (where s.sequence > p.seq), 0)::bigint + (
+		select coalesce(sum(upper(r) - lower(r)), 0)
+		from unnest(p.dropped * int8multirange(int8range(p.seq, null, '()'))) as r
+	)::bigint
 from places p
 left join seen s on s.partition = p.partition
-group by p.partition, p.seq, p.lost
+group by p.partition, p.created_at, p.over_at, p.seq, p.lost, p.missing, p.dropped, p.had
 order by p.partition`
+
+	// droppedQuery compares the sums of what was dropped with each other. An order that has ended gave its units back.
+	droppedQuery = `
+select coalesce(sum(abs(s.placed - (
+		select coalesce(sum(upper(r) - lower(r)), 0) from unnest(a.sequences) as r
+	))), 0)::bigint, coalesce(sum(abs(s.ended - a.released)), 0)::bigint, abs((
+		select coalesce(sum(orders), 0) from dropped_orders where sale_id = $1 and status = 'paid'
+	) - (
+		select coalesce(sum(payments), 0) from dropped_payments where sale_id = $1 and outcome = 'paid'
+	))::bigint
+from dropped_accepts a
+cross join lateral (
+	select coalesce(sum(orders) filter (where reason <> 'redis-lost'), 0) as placed,
+		coalesce(sum(units) filter (where status not in ('confirmed', 'paid')), 0) as ended
+	from dropped_orders where sale_id = $1 and partition = a.partition
+) s
+where a.sale_id = $1`
 
 	// closedReleasesQuery compares each order with the release of its own accept. It relies on releases_pkey.
 	closedReleasesQuery = `
@@ -122,6 +154,7 @@ func closedBooks(ctx context.Context, tx pgx.Tx, saleID string, b *audit.ClosedB
 		closedOrdersQuery:   {&b.NumbersTwice, &b.BuyersTwice, &b.Misplaced, &b.Jumped},
 		closedReleasesQuery: {&b.LiveReleased, &b.NeverReleased, &b.OtherReleases, &b.OrphanedReleases},
 		closedPaymentsQuery: {&b.WithoutPayment, &b.PaymentsElsewhere},
+		droppedQuery:        {&b.DroppedOrders, &b.DroppedUnits, &b.DroppedPayments},
 	} {
 		err := tx.QueryRow(ctx, query, saleID).Scan(into...)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) { // a sale without orders

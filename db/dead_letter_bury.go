@@ -18,13 +18,13 @@ on conflict do nothing`
 
 // rejectQuery writes the row of an accept that can't stand: every accept ends as exactly one row. An order that has a
 // row already keeps it. A number that is taken is left out: the letter has it. Nothing is written for a sale that
-// Postgres lacks.
+// Postgres lacks, or whose orders are dropped.
 const rejectQuery = `
 insert into orders (
 	sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, status, reason, closed_at)
 select s.id, $2::text::uuid, case when exists (select 1 from orders where number = $3) then null else $3::bigint end,
 	$4, $5, $6, $7, $8, $10, 'rejected', $9, now()
-from sales s where s.id = $1
+from sales s where s.id = $1 and s.orders_dropped_at is null
 on conflict do nothing`
 
 // giveBackQuery owes the accept's units and slot to Redis, unless they are those of a live order, which keeps them.
@@ -32,7 +32,7 @@ const giveBackQuery = `
 insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
 select s.id, $2::text::uuid, $3, $4, $5, $6, $7
 from sales s
-where s.id = $1 and not exists (
+where s.id = $1 and s.orders_dropped_at is null and not exists (
 	select 1 from orders
 	where sale_id = $1 and id = $2::text::uuid and status in ('awaiting_payment', 'confirmed', 'paid')
 )
@@ -41,7 +41,7 @@ on conflict do nothing`
 // raiseWatermarkQuery counts the accept as accounted for.
 const raiseWatermarkQuery = `
 insert into watermarks as w (sale_id, partition, seq)
-select id, $2, $3 from sales where id = $1
+select id, $2, $3 from sales where id = $1 and orders_dropped_at is null
 on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.seq), updated_at = now()`
 
 // BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be
@@ -62,6 +62,7 @@ func (s *Store) BuryEvent(ctx context.Context, letter deadletter.Message, event 
 		if event != nil {
 			queueRejection(batch, event, letter.Reason)
 		}
+		batch.Queue(confirmQuery) // where all of it was written before, and maybe not confirmed
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	return wrap(err, "bury an event")

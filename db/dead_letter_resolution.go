@@ -102,6 +102,11 @@ func resolutionAction(r deadletter.Resolution) string {
 	return "discard"
 }
 
+// resolutionState is what a resolution changes of a letter, as the audit log has it.
+type resolutionState struct {
+	Resolution *deadletter.Resolution `json:"resolution"` // null: it waits
+}
+
 // resolutionDetail is what was done, as JSON for the audit log.
 func resolutionDetail(id int64, how deadletter.LetterResolution) (string, error) {
 	detail, err := json.Marshal(struct {
@@ -109,7 +114,10 @@ func resolutionDetail(id int64, how deadletter.LetterResolution) (string, error)
 		OrderID string            `json:"order_id,omitempty"`
 		Set     map[string]string `json:"set,omitempty"`
 		Note    string            `json:"note,omitempty"`
-	}{id, how.OrderID, how.Repairs, how.Note})
+
+		Before resolutionState `json:"before"`
+		After  resolutionState `json:"after"`
+	}{id, how.OrderID, how.Repairs, how.Note, resolutionState{}, resolutionState{&how.Resolution}})
 	if err != nil {
 		return "", pipeline.Wrap(pipeline.KindData, err, "audit log: detail")
 	}

@@ -62,10 +62,14 @@ func (s *Store) Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	if err != nil {
 		return letter, err
 	}
-	if err := json.Unmarshal([]byte(payload), &letter.Payload); err != nil {
-		return letter, pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its payload can't be read")
+	return letter, readPayload(payload, &letter)
+}
+
+func readPayload(payload string, into *deadletter.Letter) error {
+	if err := json.Unmarshal([]byte(payload), &into.Payload); err != nil {
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "dead letter: its payload can't be read")
 	}
-	return letter, nil
+	return nil
 }
 
 // scanLetter reads letterColumns, and what the query selects after them.

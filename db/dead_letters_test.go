@@ -245,9 +245,12 @@ func TestResolveOnce(t *testing.T) {
 		t.Error("a refused resolution changed something")
 	}
 	got := one[string](f, `
-		select string_agg(actor || ' ' || action || ' ' || coalesce(sale_id, 'null') || ' ' || detail, E'\n' order by id) from audit_log`)
-	want := fmt.Sprintf(`ann replay drop-1 {"set": {"q": "1"}, "order_id": "%s", "dead_letter": %d}
-bob discard null {"note": "not <ours>", "dead_letter": %d}`, orderID, replayed, discarded)
+		select string_agg(actor || ' ' || action || ' ' || coalesce(sale_id, 'null') || ' ' || detail, E'\n' order by id)
+		from audit_log`)
+	want := fmt.Sprintf(`ann replay drop-1 {"set": {"q": "1"}, "after": {"resolution": "replayed"}, `+
+		`"before": {"resolution": null}, "order_id": "%s", "dead_letter": %d}
+bob discard null {"note": "not <ours>", "after": {"resolution": "discarded"}, `+
+		`"before": {"resolution": null}, "dead_letter": %d}`, orderID, replayed, discarded)
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -22,19 +22,40 @@ func (s *Store) Endpoints(ctx context.Context) ([]webhook.Endpoint, error) {
 	return queryAll(ctx, s, "endpoints", scanEndpointRow, `select `+endpointColumns+` from endpoints e order by id`)
 }
 
-// Endpoint returns one endpoint with its secret, or a KindNotFound error.
+// endpointSecrets follow endpointColumns where an endpoint is read for signing.
+const endpointSecrets = `, e.secret, case when e.previous_secret_until > now() then e.previous_secret else '' end`
+
+// Endpoint returns one endpoint with its secrets, or a KindNotFound error.
 func (s *Store) Endpoint(ctx context.Context, id int64) (webhook.Endpoint, error) {
-	var secret string
-	e, err := queryOne(ctx, s, "endpoint", func(row pgx.CollectableRow) (webhook.Endpoint, error) {
-		return scanEndpoint(row, &secret)
-	}, `select `+endpointColumns+`, e.secret from endpoints e where id = $1`, id)
-	e.Secret = secret
+	e, err := queryOne(ctx, s, "endpoint", scanWithSecrets,
+		`select `+endpointColumns+endpointSecrets+` from endpoints e where id = $1`, id)
 	return e, endpointError(err, id)
 }
 
+func scanWithSecrets(row pgx.CollectableRow) (webhook.Endpoint, error) {
+	var secret, previous string
+	e, err := scanEndpoint(row, &secret, &previous)
+	e.Secret, e.PreviousSecret = secret, previous
+	return e, err
+}
+
+// endpointWithoutSecret is Endpoint for answers: a secret is shown once, when its endpoint is registered.
+func (s *Store) endpointWithoutSecret(ctx context.Context, id int64) (webhook.Endpoint, error) {
+	e, err := s.Endpoint(ctx, id)
+	e.Secret, e.PreviousSecret = "", ""
+	return e, err
+}
+
+// EndpointRegistry is what operators change about endpoints.
+func (s *Store) EndpointRegistry() webhook.EndpointStore { return endpointRegistry{s} }
+
+type endpointRegistry struct{ *Store }
+
 // AddEndpoint registers an endpoint: it receives what is committed from about now on. Errors: KindConflict when its URL
 // is registered already, or when there are webhook.MaxEndpoints.
-func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, types []string) (webhook.Endpoint, error) {
+func (s endpointRegistry) AddEndpoint(
+	ctx context.Context, actor, url string, seal func(id int64) string, types []string,
+) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
 	if idempotency.Done(ctx) {
@@ -67,26 +88,29 @@ func (s *Store) AddEndpoint(ctx context.Context, actor, url, secret string, type
 		rows, err := tx.Query(ctx, `
 			with e as (
 				insert into endpoints (url, secret, types, cursor)
-				select $1, $2, $3, case when is_called then last_value else 0 end from outbox_positions
+				select $1, 'not set yet', $2, case when is_called then last_value else 0 end from outbox_positions
 				returning *
 			), logged as (
 				insert into audit_log (actor, action, detail)
-				select $4, 'add-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'types', types) from e
+				select $3, 'add-endpoint', jsonb_build_object('endpoint', id, 'url', url, 'types', types) from e
 			)
-			select `+endpointColumns+` from e`, url, secret, types, actor)
+			select `+endpointColumns+` from e`, url, types, actor)
 		if err != nil {
 			return err
 		}
-		e, err = pgx.CollectExactlyOneRow(rows, scanEndpointRow)
+		if e, err = pgx.CollectExactlyOneRow(rows, scanEndpointRow); err != nil {
+			return err
+		}
+		e.Secret = seal(e.ID) // which is known only now
+		_, err = tx.Exec(ctx, `update endpoints set secret = $2 where id = $1`, e.ID, e.Secret)
 		return err
 	})
-	e.Secret = secret
 	return e, wrap(err, "add an endpoint")
 }
 
 // addedEndpoint is the endpoint that an earlier try of the same request registered.
-func (s *Store) addedEndpoint(ctx context.Context) (webhook.Endpoint, error) {
-	added, err := doneDetail[struct{ Endpoint int64 }](ctx, s)
+func (s endpointRegistry) addedEndpoint(ctx context.Context) (webhook.Endpoint, error) {
+	added, err := doneDetail[struct{ Endpoint int64 }](ctx, s.Store)
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
@@ -131,16 +155,18 @@ select count(*) from e`
 
 // EnableEndpoint resumes deliveries to a disabled endpoint where they stopped, or after the event that is next for it.
 // An enabled endpoint stays as it is. Errors: KindNotFound.
-func (s *Store) EnableEndpoint(ctx context.Context, actor string, id int64, skipNext bool) (webhook.Endpoint, error) {
+func (s endpointRegistry) EnableEndpoint(
+	ctx context.Context, actor string, id int64, skipNext bool,
+) (webhook.Endpoint, error) {
 	return s.changeEndpoint(ctx, enableQuery, id, actor, skipNext)
 }
 
 // DisableEndpoint stops deliveries, within some seconds. A disabled endpoint keeps its reason. Errors: KindNotFound.
-func (s *Store) DisableEndpoint(ctx context.Context, actor string, id int64) (webhook.Endpoint, error) {
+func (s endpointRegistry) DisableEndpoint(ctx context.Context, actor string, id int64) (webhook.Endpoint, error) {
 	return s.changeEndpoint(ctx, disableQuery, id, actor, "by "+actor)
 }
 
-func (s *Store) changeEndpoint(
+func (s endpointRegistry) changeEndpoint(
 	ctx context.Context, query string, id int64, actor string, with any,
 ) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout) // for both statements
@@ -150,14 +176,15 @@ func (s *Store) changeEndpoint(
 			return webhook.Endpoint{}, err
 		}
 	}
-	e, err := s.Endpoint(ctx, id)
-	e.Secret = ""
-	return e, err
+	return s.endpointWithoutSecret(ctx, id)
 }
 
 // RemoveEndpoint deletes an endpoint and gives up what is not delivered to it. Errors: KindNotFound.
-func (s *Store) RemoveEndpoint(ctx context.Context, actor string, id int64) error {
-	removed, err := queryValue[int](ctx, s, "endpoint", removeQuery, id, actor)
+func (s endpointRegistry) RemoveEndpoint(ctx context.Context, actor string, id int64) error {
+	if idempotency.Done(ctx) {
+		return nil
+	}
+	removed, err := queryValue[int](ctx, s.Store, "endpoint", removeQuery, id, actor)
 	if err == nil && removed == 0 {
 		err = pgx.ErrNoRows
 	}

@@ -11,11 +11,14 @@ import (
 	"sluice/webhook"
 )
 
+// sealed is what is stored as a secret, here.
+func sealed(int64) string { return webhook.NewSecret() }
+
 // endpoint registers a receiver; this package sends nothing.
 func (f *fixture) endpoint(types ...string) webhook.Endpoint {
 	f.Helper()
 	url := fmt.Sprintf("https://example.com/%d", lastNumber.Add(1))
-	e, err := f.store.AddEndpoint(f.ctx(), "test", url, webhook.NewSecret(), types)
+	e, err := f.store.EndpointRegistry().AddEndpoint(f.ctx(), "test", url, sealed, types)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func TestClaims(t *testing.T) {
 		t.Errorf("a lost claim failed: %q, %v", reason, err)
 	}
 	advance(&second[0], webhook.Progress{Cursor: 1, Delivered: true, Lease: time.Hour}, true) // never back
-	if _, err := f.store.DisableEndpoint(f.ctx(), "ann", e.ID); err != nil {
+	if _, err := f.store.EndpointRegistry().DisableEndpoint(f.ctx(), "ann", e.ID); err != nil {
 		t.Fatal(err)
 	}
 	advance(&second[0], webhook.Progress{Cursor: 3, Delivered: true, Lease: time.Hour}, false) // recorded, and over
@@ -77,7 +80,7 @@ func TestClaims(t *testing.T) {
 	if got := claim(time.Hour); len(got) != 0 {
 		t.Fatal("claimed a disabled endpoint")
 	}
-	if _, err := f.store.EnableEndpoint(f.ctx(), "ann", e.ID, true); err != nil {
+	if _, err := f.store.EndpointRegistry().EnableEndpoint(f.ctx(), "ann", e.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	third := claim(time.Hour)
@@ -97,12 +100,13 @@ func TestClaims(t *testing.T) {
 func TestEndpoints(t *testing.T) {
 	f := setup(t)
 	first := f.endpoint(webhook.TypeOrderPaid)
-	_, err := f.store.AddEndpoint(f.ctx(), "ann", first.URL, "whsec_x", nil)
+	_, err := f.store.EndpointRegistry().AddEndpoint(f.ctx(), "ann", first.URL, sealed, nil)
 	wantKind(t, err, pipeline.KindConflict)
 	var racers sync.WaitGroup
 	for i := range webhook.MaxEndpoints + 5 {
 		racers.Go(func() {
-			_, err := f.store.AddEndpoint(t.Context(), "ann", fmt.Sprint("https://example.com/race/", i), "whsec_x", nil)
+			url := fmt.Sprint("https://example.com/race/", i)
+			_, err := f.store.EndpointRegistry().AddEndpoint(t.Context(), "ann", url, sealed, nil)
 			if err != nil && pipeline.KindOf(err) != pipeline.KindConflict {
 				t.Errorf("add: %v", err)
 			}
@@ -117,24 +121,24 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("listed: %+v", e)
 	}
 	for range 2 {
-		e, err := f.store.DisableEndpoint(f.ctx(), "bob", first.ID)
+		e, err := f.store.EndpointRegistry().DisableEndpoint(f.ctx(), "bob", first.ID)
 		if err != nil || !e.Disabled() || e.DisabledReason != "by bob" || e.Secret != "" {
 			t.Errorf("disabled: %+v, %v", e, err)
 		}
 	}
 	for range 2 {
-		if e, err := f.store.EnableEndpoint(f.ctx(), "bob", first.ID, false); err != nil || e.Disabled() ||
+		if e, err := f.store.EndpointRegistry().EnableEndpoint(f.ctx(), "bob", first.ID, false); err != nil || e.Disabled() ||
 			e.DisabledReason != "" {
 			t.Errorf("enabled: %+v, %v", e, err)
 		}
 	}
-	if err := f.store.RemoveEndpoint(f.ctx(), "bob", first.ID); err != nil {
+	if err := f.store.EndpointRegistry().RemoveEndpoint(f.ctx(), "bob", first.ID); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, f.store.RemoveEndpoint(f.ctx(), "bob", first.ID), pipeline.KindNotFound)
+	wantKind(t, f.store.EndpointRegistry().RemoveEndpoint(f.ctx(), "bob", first.ID), pipeline.KindNotFound)
 	_, err = f.store.Endpoint(f.ctx(), first.ID)
 	wantKind(t, err, pipeline.KindNotFound)
-	_, err = f.store.EnableEndpoint(f.ctx(), "bob", first.ID, false)
+	_, err = f.store.EndpointRegistry().EnableEndpoint(f.ctx(), "bob", first.ID, false)
 	wantKind(t, err, pipeline.KindNotFound)
 	got := one[string](f, `select string_agg(action, ' ' order by id) from audit_log where actor = 'bob'`)
 	if want := "disable-endpoint enable-endpoint remove-endpoint"; got != want {

@@ -127,21 +127,16 @@ select count(*) from e`
 func (s *Store) ReplayEvents(ctx context.Context, actor string, id, from int64) (webhook.Endpoint, error) {
 	ctx, cancel := deadline(ctx, callTimeout) // for all statements
 	defer cancel()
-	if idempotency.Done(ctx) {
-		e, err := s.Endpoint(ctx, id)
-		e.Secret = ""
-		return e, err
+	if !idempotency.Done(ctx) {
+		moved, err := queryValue[int](ctx, s, "replay events", replayQuery, id, actor, from)
+		if err != nil {
+			return webhook.Endpoint{}, err
+		}
+		if moved == 0 {
+			return webhook.Endpoint{}, s.notReplayed(ctx, id, from)
+		}
 	}
-	moved, err := queryValue[int](ctx, s, "replay events", replayQuery, id, actor, from)
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
-	if moved == 0 {
-		return webhook.Endpoint{}, s.notReplayed(ctx, id, from)
-	}
-	e, err := s.Endpoint(ctx, id)
-	e.Secret = ""
-	return e, err
+	return s.endpointWithoutSecret(ctx, id)
 }
 
 // notReplayed says from where on an endpoint's events can be replayed.
@@ -178,7 +173,7 @@ order by r.next_attempt_at, r.position limit $2`
 // NextResends returns up to limit events that an endpoint is to get once more and that are due. Those that have failed
 // come last, the others in the order of positions.
 func (s *Store) NextResends(ctx context.Context, endpointID int64, limit int) ([]webhook.Resend, error) {
-	return queryAll(ctx, s, "events to resend", func(row pgx.CollectableRow) (r webhook.Resend, err error) {
+	return queryConfirmed(ctx, s, "events to resend", func(row pgx.CollectableRow) (r webhook.Resend, err error) {
 		r.Event, err = scanEvent(row, &r.Requests, &r.Attempts)
 		return r, err
 	}, nextResendsQuery, endpointID, limit, webhook.MaxBackoff)

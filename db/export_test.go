@@ -24,6 +24,10 @@ const (
 	OrdersByIDQuery        = ordersByIDQuery
 	UnsettledQuery         = unsettledQuery
 
+	OrdersToDropQuery = ordersToDropQuery
+	OldPaymentsQuery  = oldPaymentsQuery
+	OldLogQuery       = oldLogQuery
+
 	KnownPaymentQuery    = knownPaymentQuery
 	WaitingPaymentsQuery = waitingPaymentsQuery
 	PaymentsQuery        = paymentsQuery

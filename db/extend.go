@@ -62,7 +62,7 @@ func (s *Store) ExtendOrder(ctx context.Context, e lifecycle.Extension) (pipelin
 	if len(extended) == 1 {
 		return extended[0], true, nil
 	}
-	after, err := s.Order(ctx, e.SaleID, before.ID)
+	after, err := s.unchanged(ctx, &before)
 	return after, false, err
 }
 

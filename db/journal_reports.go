@@ -11,12 +11,14 @@ import (
 )
 
 // isSettled is the condition that nothing has to keep the order i (of_sale, of_id) for Postgres: it has a row, in any
-// status, or a dead letter, or its buyer left the waitlist before it was made. It relies on
-// orders_pkey, dead_letters_order_idx and waitlist_pkey: one look-up for each order.
+// status, or a dead letter, or its buyer left the waitlist before it was made, or the orders of its sale are dropped,
+// which begins once each of them is settled. It relies on orders_pkey, dead_letters_order_idx, waitlist_pkey and
+// sales_pkey: one look-up for each order.
 const isSettled = `(
 	exists (select from orders where sale_id = i.of_sale and id = i.of_id)
 	or exists (select from dead_letters where order_id = i.of_id::text and order_id <> '')
 	or (select left_at from waitlist where sale_id = i.of_sale and order_id = i.of_id) is not null
+	or (select orders_dropped_at from sales where id = i.of_sale) is not null
 )`
 
 // unsettledQuery must not read whole tables: each api asks every few seconds.
@@ -28,8 +30,12 @@ where not ` + isSettled
 // letter. What can't be an order's name is left out: nothing can become of it.
 func (s *Store) UnsettledOrders(ctx context.Context, orders []pipeline.OrderKey) ([]pipeline.OrderKey, error) {
 	sales, ids, _ := orderNames(orders)
-	return queryAll(ctx, s, "unsettled orders", pgx.RowToStructByPos[pipeline.OrderKey], unsettledQuery,
+	left, err := queryAll(ctx, s, "unsettled orders", pgx.RowToStructByPos[pipeline.OrderKey], unsettledQuery,
 		pgx.QueryExecModeCacheDescribe, sales, ids)
+	if err == nil && len(left) < len(orders) { // a journal forgets the others
+		err = s.confirm(ctx)
+	}
+	return left, err
 }
 
 // ReportOverdue takes the place of what a journal reported before; where nothing is overdue, that is withdrawn. It does

@@ -97,6 +97,9 @@ func (r *ledgerReader) sale(ctx context.Context) error {
 func (r *ledgerReader) statuses(ctx context.Context) error {
 	rows, err := r.tx.Query(ctx, `
 		select status, partition, count(*), sum(quantity) from orders
+		where sale_id = $1 group by status, partition
+		union all
+		select status, partition, sum(orders)::bigint, sum(units)::bigint from dropped_orders
 		where sale_id = $1 group by status, partition`, r.saleID)
 	if err != nil {
 		return err

@@ -48,9 +48,6 @@ func (s *Store) joinLimitGroup(ctx context.Context, sale *pipeline.Sale) error {
 		return pipeline.Errorf(pipeline.KindConflict, "limit group %s has %d sales, and no more are allowed",
 			sale.LimitGroup, group.sales)
 	}
-	sale.Partitions = make([]pipeline.Partition, len(group.partitions))
-	for i, p := range group.partitions {
-		sale.Partitions[i] = pipeline.Partition(p)
-	}
+	sale.Partitions = partitionsOf(group.partitions)
 	return nil
 }

@@ -78,6 +78,7 @@ func openDirect(url string) (*sql.DB, error) {
 	config.RuntimeParams["lock_timeout"] = migrateLockTimeout
 	config.RuntimeParams["application_name"] = "sluice-migrate"
 	config.ConnectTimeout = connectTimeout
+	preferPrimary(config)
 	config.DialFunc = (&net.Dialer{KeepAliveConfig: keepalive}).DialContext
 	// A migration whose machine vanishes must not keep its locks for hours.
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(noticeVanished)), nil

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/auditlog"
 	"sluice/pipeline/idempotency"
 )
 
@@ -83,7 +84,7 @@ func (s *Store) knownRequest(ctx context.Context, r idempotency.Request) (*idemp
 	if err := json.Unmarshal([]byte(*header), &answer.Header); err != nil {
 		return nil, pipeline.Wrap(pipeline.KindUnavailable, err, "the answer to a request can't be read")
 	}
-	return &answer, nil
+	return &answer, s.confirm(ctx)
 }
 
 // AnswerRequest keeps the answer of the try that holds a claim. Errors: KindUnavailable; KindData for one that is too
@@ -127,9 +128,16 @@ func (s *Store) PruneRequests(ctx context.Context, limit int) (int, error) {
 	return int(dropped), err
 }
 
-// begin runs work in a transaction that marks the request of an operator as done, if the context has one.
+// begin runs work in a transaction that marks the request of an operator as done, if the context has one, and whose
+// lines in the audit log say why, if the context does.
 func (s *Store) begin(ctx context.Context, work func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if reason := auditlog.Reason(ctx); reason != "" {
+			const why = `select set_config('sluice.reason', $1, true)`
+			if _, err := tx.Exec(ctx, why, reason); err != nil {
+				return err
+			}
+		}
 		if claim, ok := idempotency.From(ctx); ok {
 			const name = `select set_config('sluice.request', $1, true)`
 			if _, err := tx.Exec(ctx, name, strconv.FormatInt(claim.ID, 10)+" "+claim.Lease); err != nil {
@@ -140,9 +148,9 @@ func (s *Store) begin(ctx context.Context, work func(pgx.Tx) error) error {
 	})
 }
 
-// run gives work the pool or, where the context has a request of an operator, a transaction that marks it.
+// run gives work the pool or, where the context has a request of an operator or a reason, a transaction that names it.
 func (s *Store) run(ctx context.Context, work func(querier) error) error {
-	if _, ok := idempotency.From(ctx); !ok {
+	if _, ok := idempotency.From(ctx); !ok && auditlog.Reason(ctx) == "" {
 		return work(s.pool)
 	}
 	return s.begin(ctx, func(tx pgx.Tx) error { return work(tx) })

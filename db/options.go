@@ -81,6 +81,7 @@ func (o Options) apply(config *pgxpool.Config) {
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepalive}).DialContext
 	config.AfterConnect = noticeVanished
+	config.ConnConfig.OnNotice = noticeUnconfirmed
 	params := config.ConnConfig.RuntimeParams
 	inOptions := params["options"] // -c name=value …, which a parameter of its own would overrule
 	for name, value := range o.runtimeParams() {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"sluice/pipeline"
 	"sluice/pipeline/lifecycle"
 )
 
@@ -68,12 +69,14 @@ func (s *Store) lookAtOrders(
 	query, args := orderListQuery(filter, look, limit)
 	scan := func(row pgx.CollectableRow) (struct{}, error) {
 		var o lifecycle.ListedOrder
+		var sale pipeline.Sale
 		var place int
 		var chosen bool
-		more := []any{&o.UnitPrice, &o.Currency, &chosen, &place}
+		more := []any{&sale.UnitPrice, &sale.Currency, &sale.EarlierPrices, &chosen, &place}
 		if o.Order, err = scanOrderAnd(row, more...); err != nil {
 			return struct{}{}, err
 		}
+		o.UnitPrice, o.Currency = sale.PriceOf(o.ID, 1)
 		if chosen {
 			found.orders = append(found.orders, o)
 		}
@@ -120,7 +123,7 @@ func orderListQuery(f *lifecycle.OrderFilter, look, limit int) (query string, ar
 	within := append(source.where, after(f, &b)...)
 	place := b.arg(look)
 	return `
-select ` + orderColumns + `, coalesce(unit_price, 0), coalesce(currency, ''), chosen, place
+select ` + orderColumns + `, coalesce(unit_price, 0), coalesce(currency, ''), earlier_prices, chosen, place
 from (
 	select o.*, ` + chosen(f, &b) + ` as chosen, row_number() over (order by ` + newestFirst + `) as place
 	from ` + source.from + `
@@ -128,7 +131,7 @@ from (
 	order by ` + newestFirst + `
 	limit ` + place + `::integer
 ) o
-cross join lateral (select unit_price, currency from sales where id = o.sale_id) price
+cross join lateral (select unit_price, currency, earlier_prices from sales where id = o.sale_id) price
 where o.chosen or o.place = ` + place + `::integer
 order by ` + newestFirst + `
 limit ` + b.arg(limit) + `::integer`, b.args
@@ -140,11 +143,18 @@ type source struct {
 	where []string
 }
 
+// salesWithOrders are the sales that can have orders here. Where all of them were dropped, there are none to look for.
+const salesWithOrders = `(
+	select * from sales s where s.orders_dropped_at is null or exists (
+		select from sale_drops d where d.sale_id = s.id and d.finished_at is null
+	)
+) every`
+
 // orderSource takes the narrowest index that a filter names. Sales are few: what has no index over all of them is
 // looked up in each.
 func orderSource(f *lifecycle.OrderFilter, b *queryBuilder) source {
 	everySale := func(of string) source {
-		from := `sales every cross join lateral (` + of + `) o`
+		from := salesWithOrders + ` cross join lateral (` + of + `) o`
 		if f.SaleID == "" {
 			return source{from, []string{"true"}}
 		}
@@ -158,22 +168,20 @@ func orderSource(f *lifecycle.OrderFilter, b *queryBuilder) source {
 	case f.PaymentID != "": // payments_money_key
 		return source{`(
 			select sale_id as of_sale, order_id as of_order from payments
-			where payment_id = ` + b.arg(f.PaymentID) + ` and outcome in ('waiting', 'paid', 'refund_due', 'refunded')
+			where payment_id = ` + b.arg(f.PaymentID) + ` and outcome in ` + countedPayments + `
 		) p join orders o on o.sale_id = p.of_sale and o.id = p.of_order`, []string{"true"}}
 	case f.UserID != "":
 		return everySale(ordersOfBuyer(b.arg(f.UserID)))
 	case f.SaleID != "": // orders_pkey
 		return source{"orders o", []string{"o.sale_id = " + b.arg(f.SaleID)}}
 	}
-	within := []string{"true"}
-	if !f.Since.IsZero() {
-		within = append(within, "o.accepted_at >= "+b.arg(f.Since))
-	}
-	if !f.Until.IsZero() {
-		within = append(within, "o.accepted_at < "+b.arg(f.Until))
-	}
-	return source{"orders o", within} // orders_accepted_idx
+	within := conditions{builder: b}
+	within.must(!f.Since.IsZero(), acceptedSince, f.Since)
+	within.must(!f.Until.IsZero(), acceptedBefore, f.Until)
+	return source{"orders o", []string{within.sql()}} // orders_accepted_idx
 }
+
+const acceptedSince, acceptedBefore = "o.accepted_at >= ?", "o.accepted_at < ?"
 
 // ordersOfBuyer reads three indexes, like latestOrderQuery.
 func ordersOfBuyer(userID string) string {
@@ -202,34 +210,20 @@ func after(f *lifecycle.OrderFilter, b *queryBuilder) []string {
 
 // chosen is what an order must satisfy, whatever index it was found by.
 func chosen(f *lifecycle.OrderFilter, b *queryBuilder) string {
-	all := []string{"true"}
-	must := func(given bool, condition string, value any) {
-		if given {
-			all = append(all, fmt.Sprintf(condition, b.arg(value)))
-		}
-	}
-	must(f.SaleID != "", "o.sale_id = %s", f.SaleID)
-	must(f.OrderID != "", "o.id = %s::text::uuid", f.OrderID)
-	must(f.Number != 0, "o.number = %s", f.Number)
-	must(f.UserID != "", "o.user_id = %s", f.UserID)
-	must(len(f.Statuses) > 0, "o.status = any(%s::text[])", statuses(f.Statuses))
-	must(!f.Since.IsZero(), "o.accepted_at >= %s", f.Since)
-	must(!f.Until.IsZero(), "o.accepted_at < %s", f.Until)
+	order := conditions{builder: b}
+	order.must(f.SaleID != "", "o.sale_id = ?", f.SaleID)
+	order.must(f.OrderID != "", "o.id = ?::text::uuid", f.OrderID)
+	order.must(f.Number != 0, "o.number = ?", f.Number)
+	order.must(f.UserID != "", "o.user_id = ?", f.UserID)
+	order.must(len(f.Statuses) > 0, "o.status = any(?::text[])", statuses(f.Statuses))
+	order.must(!f.Since.IsZero(), acceptedSince, f.Since)
+	order.must(!f.Until.IsZero(), acceptedBefore, f.Until)
 	// payments_order_idx, order by order: as exists(…) it would be turned into reading all payments at once.
 	const paid = "coalesce((select true from payments p where p.order_id = o.id and p.sale_id = o.sale_id " +
-		"and p.outcome in ('waiting', 'paid', 'refund_due', 'refunded') and %s = %%s limit 1), false)"
-	must(f.PaymentID != "", fmt.Sprintf(paid, "p.payment_id"), f.PaymentID)
-	must(f.Payment != "", fmt.Sprintf(paid, "p.outcome"), string(f.Payment))
-	return "(" + strings.Join(all, " and ") + ")"
-}
-
-// queryBuilder numbers the values of a statement.
-type queryBuilder struct{ args []any }
-
-// arg adds a value and returns its place in the statement.
-func (b *queryBuilder) arg(value any) string {
-	b.args = append(b.args, value)
-	return fmt.Sprintf("$%d", len(b.args))
+		"and p.outcome in " + countedPayments + " and %s = ? limit 1), false)"
+	order.must(f.PaymentID != "", fmt.Sprintf(paid, "p.payment_id"), f.PaymentID)
+	order.must(f.Payment != "", fmt.Sprintf(paid, "p.outcome"), string(f.Payment))
+	return order.sql()
 }
 
 var _ lifecycle.OrderList = (*Store)(nil)

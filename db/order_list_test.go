@@ -163,7 +163,7 @@ func TestOrderListsUseIndexes(t *testing.T) {
 			"orders_pkey",
 			1000,
 		},
-		{"an outcome", lifecycle.OrderFilter{SaleID: "sale-3", Payment: payments.RefundDue}, "payments_order_idx", 1000},
+		{"an outcome", lifecycle.OrderFilter{SaleID: "sale-3", Payment: payments.RefundDue}, "payments_due_idx", 1000},
 		{"a number", lifecycle.OrderFilter{Number: 7}, "orders_number_key", 1},
 		{"a payment", lifecycle.OrderFilter{PaymentID: "pay_7"}, "payments_money_key", 1},
 		{"an id in every sale", lifecycle.OrderFilter{OrderID: newest.OrderID.String()}, "orders_pkey", 20},

@@ -46,7 +46,7 @@ func (s *Store) KnownOrders(ctx context.Context, saleID string, orderIDs []strin
 func (s *Store) which(
 	ctx context.Context, subject, query, saleID string, orderIDs []string,
 ) (map[string]bool, error) {
-	ids, err := queryAll(ctx, s, subject, pgx.RowTo[string], query, pgx.QueryExecModeCacheDescribe, saleID, orderIDs)
+	ids, err := queryConfirmed(ctx, s, subject, pgx.RowTo[string], query, pgx.QueryExecModeCacheDescribe, saleID, orderIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ order by position limit $3`
 // NextEvents returns up to limit events after a position, in the order of positions. Those of a type that is not among
 // types, unless that is empty, come without data.
 func (s *Store) NextEvents(ctx context.Context, after int64, types []string, limit int) ([]webhook.Event, error) {
-	return queryAll(ctx, s, "next events", func(row pgx.CollectableRow) (webhook.Event, error) {
+	return queryConfirmed(ctx, s, "next events", func(row pgx.CollectableRow) (webhook.Event, error) {
 		var e webhook.Event
 		var data *string
 		err := row.Scan(&e.Position, &e.ID, &e.Type, &e.SaleID, &e.OrderID, &e.CreatedAt, &data)
@@ -62,7 +62,7 @@ with due as (
 update endpoints e set lease = $2::text::uuid, leased_until = now() + $3
 from due
 where e.id = due.id
-returning e.id, e.url, e.secret, e.types, e.attempts, e.cursor`
+returning e.id, e.url, e.types, e.attempts, e.cursor` + endpointSecrets
 
 // ClaimEndpoints claims up to limit endpoints that have events to receive, are due and not claimed, for the time of a
 // lease.
@@ -70,7 +70,7 @@ func (s *Store) ClaimEndpoints(ctx context.Context, limit int, lease time.Durati
 	token := uuid.NewString()
 	return queryAll(ctx, s, "claim endpoints", func(row pgx.CollectableRow) (webhook.Claim, error) {
 		c := webhook.Claim{Lease: token}
-		err := row.Scan(&c.ID, &c.URL, &c.Secret, &c.Types, &c.Attempts, &c.Cursor)
+		err := row.Scan(&c.ID, &c.URL, &c.Types, &c.Attempts, &c.Cursor, &c.Secret, &c.PreviousSecret)
 		return c, err
 	}, claimQuery, limit, token, lease, webhook.MaxBackoff)
 }
@@ -96,10 +96,11 @@ func (s *Store) AdvanceEndpoint(ctx context.Context, c *webhook.Claim, p webhook
 }
 
 // failQuery records a failure on condition of the lease, and disables an endpoint that is gone or has failed for too
-// long.
+// long. One of ours ends the series, or the time in which we could not deliver would count as the receiver's.
 const failQuery = `
 with claimed as (
-	select id, case when $4 then now() else least(failing_since, now()) end as since, disabled_at is null as enabled
+	select id, case when $10 then null when $4 then now() else least(failing_since, now()) end as since,
+		disabled_at is null as enabled
 	from endpoints where id = $1 and lease = $2::text::uuid
 	for no key update
 ), judged as (
@@ -126,7 +127,7 @@ func (s *Store) FailEndpoint(
 	ctx context.Context, c *webhook.Claim, p webhook.Progress, f webhook.Failure,
 ) (string, error) {
 	reasons, err := queryAll(ctx, s, "record a failed delivery", pgx.RowTo[string], failQuery,
-		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Backoff, webhook.FailingLimit)
+		c.ID, c.Lease, p.Cursor, p.Delivered, f.Error, f.Gone, f.Attempts, f.Backoff, webhook.FailingLimit, f.Ours)
 	if err != nil || len(reasons) == 0 {
 		return "", err
 	}
@@ -162,15 +163,18 @@ with old as (
 select (select count(*) from dropped)::integer, coalesce((select sum(events) from lost), 0)::integer`
 
 // PruneEvents drops events, up to limit for each of two reasons: no endpoint is still to receive them and they are
-// older than webhook.KeepDelivered, or they are older than webhook.KeepWaiting.
-func (s *Store) PruneEvents(ctx context.Context, limit int) (webhook.Pruned, error) {
+// older than keep, or they are older than webhook.KeepWaiting.
+func (s *Store) PruneEvents(ctx context.Context, keep time.Duration, limit int) (webhook.Pruned, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	delivered, err := s.exec(ctx, "prune events", pruneQuery, limit, webhook.KeepDelivered)
+	delivered, err := s.exec(ctx, "prune events", pruneQuery, limit, keep)
 	if err != nil {
 		return webhook.Pruned{}, err
 	}
 	pruned := webhook.Pruned{Events: int(delivered)}
+	if _, err := s.exec(ctx, "forget secrets", forgetSecretsQuery); err != nil {
+		return pruned, err
+	}
 	const lateQuery = `select exists (select from (` + oldestEvents + `) o where created_at < now() - $2::interval)`
 	late, err := queryValue[bool](ctx, s, "prune events", lateQuery, 1, webhook.KeepWaiting)
 	if err != nil || !late {

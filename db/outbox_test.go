@@ -123,7 +123,7 @@ func TestSoldOutIsAnEvent(t *testing.T) {
 	want := map[string]any{
 		"sale_id": "drop", "title": "A thing", "state": "active", "total": 3.0, "sold": 3.0, "max_quantity": 10.0,
 		"opens_at": "2026-11-01T12:00:00.000Z", "closes_at": "2026-11-01T13:00:00.000Z",
-		"payment_window_seconds": 900.0, "waitlist": 0.0, "version": 1.0,
+		"payment_window_seconds": 900.0, "waitlist": 0.0, "version": 1.0, "entry_ticket": false,
 	}
 	got := one[map[string]any](f, `select data from outbox where type = 'sale.sold_out' order by id limit 1`)
 	if !maps.Equal(got, want) {
@@ -312,7 +312,7 @@ func TestPrune(t *testing.T) {
 	f.exec(`update endpoints set cursor = 9 where id = $1`, some.ID)
 	prune := func(events, missed int) {
 		t.Helper()
-		if got, err := f.store.PruneEvents(f.ctx(), 100); err != nil ||
+		if got, err := f.store.PruneEvents(f.ctx(), webhook.KeepDelivered, 100); err != nil ||
 			got != (webhook.Pruned{Events: events, Missed: missed}) {
 			t.Errorf("got %+v, %v, want %d and %d", got, err, events, missed)
 		}

@@ -18,6 +18,10 @@ const (
 	coalesce(amount, 0), coalesce(currency, ''), outcome, reason, detail, order_status, actor, received_at, decided_at,
 	refunded_amount, refunded_at`
 
+	// countedPayments are the outcomes of payments that belong to an order, as in payments_money_key; what was refused or
+	// repeated does not.
+	countedPayments = `('waiting', 'paid', 'refund_due', 'refunded')`
+
 	// paymentLockQuery lets reports of the same money pass one by one. It is a statement of its own: what is read after it
 	// was committed before.
 	paymentLockQuery = `select pg_advisory_xact_lock(hashtextextended('sluice:payment:' || $1, 0))`
@@ -27,7 +31,7 @@ const (
 	knownPaymentQuery = `
 select ` + paymentColumns + ` from payments where webhook_id = $1
 union
-select ` + paymentColumns + ` from payments where payment_id = $2 and outcome in ('waiting', 'paid', 'refund_due', 'refunded')`
+select ` + paymentColumns + ` from payments where payment_id = $2 and outcome in ` + countedPayments
 
 	// payableQuery locks the order's row until the transaction ends: a cancellation meanwhile waits, and an expiry skips
 	// it.
@@ -78,6 +82,9 @@ func (s *Store) RecordPayment(
 		if !breaks(err, "payments_webhook_id_key") {
 			break
 		}
+	}
+	if err == nil && record.Replayed {
+		err = s.confirm(ctx)
 	}
 	return record, wrap(err, "record a payment")
 }
@@ -173,6 +180,9 @@ func (d *paymentTx) payOrder(
 		return d.absent, err
 	}
 	decision := p.Decide(d.sale, &record.Order)
+	if payments.Erased(record.Order.UserID) {
+		p.UserID = "" // nor is the payer's name to come back
+	}
 	if decision.Becomes != "" {
 		d.before = record.Order.Status
 		rows, err := d.tx.Query(ctx, payQuery,

@@ -13,7 +13,7 @@ import (
 // and limit 1 keeps the planner from reading the whole table instead. No lock is taken.
 const conflictsQuery = `
 select i.index, own.partition, own.sequence, coalesce(own.live, false), s.id is not null, buyer.id is not null,
-	same.id is not null, coalesce(i.quantity > s.most, false)
+	same.id is not null, coalesce(i.quantity > s.most, false), s.orders_dropped_at is not null
 from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
 	with ordinality as i (sale_id, id, number, user_id, quantity, index)
 left join lateral (
@@ -21,7 +21,8 @@ left join lateral (
 	from orders where sale_id = i.sale_id and id = i.id::uuid limit 1
 ) own on true
 left join lateral (
-	select id, greatest(max_quantity, max_quantity_ever) as most from sales where id = i.sale_id limit 1
+	select id, greatest(max_quantity, max_quantity_ever) as most, orders_dropped_at
+	from sales where id = i.sale_id limit 1
 ) s on true
 left join lateral (
 	select id from orders
@@ -55,6 +56,9 @@ func (s *Store) findConflicts(
 		}
 		return nil
 	})
+	if err == nil && len(again) < len(missing) { // the caller acknowledges those, and nothing was written
+		err = s.confirm(ctx)
+	}
 	return again, wrap(err, "read orders back")
 }
 
@@ -67,11 +71,13 @@ type conflicts struct {
 	buyerLive    bool
 	numberTaken  bool
 	overLimit    bool
+	dropped      bool // the sale's orders are, or are being
 }
 
 func (c *conflicts) into(index *int) []any {
 	return []any{
 		index, &c.ownPartition, &c.ownSequence, &c.ownLive, &c.saleKnown, &c.buyerLive, &c.numberTaken, &c.overLimit,
+		&c.dropped,
 	}
 }
 
@@ -84,6 +90,8 @@ func (c *conflicts) outcome(a *accept) pipeline.PersistOutcome {
 		return pipeline.PersistResubmitted
 	case !c.saleKnown:
 		return pipeline.PersistUnknownSale
+	case c.dropped: // before any was dropped, each accept of the sale was settled: this one comes from an older Redis
+		return pipeline.PersistRedelivered
 	case c.overLimit:
 		return pipeline.PersistOverLimit
 	case c.buyerLive:

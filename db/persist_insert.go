@@ -17,7 +17,8 @@ import (
 //     before this is over (00007_generation.sql).
 //   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
-//     An order of more units than the sale ever allowed is no row: no script can have accepted it.
+//     An order of more units than the sale ever allowed is no row: no script can have accepted it. Nor is one of a sale
+//     whose orders are dropped: it had its row.
 //   - moved, locked, counted: the sold units, see countMoved.
 //   - marked: the watermarks, which no other batch can lock while the sale is locked.
 //
@@ -50,6 +51,7 @@ with fence as (
 	from fence
 	cross join input i
 	join sales s on s.id = i.sale_id and i.quantity <= greatest(s.max_quantity, s.max_quantity_ever)
+		and s.orders_dropped_at is null
 	order by i.sale_id, i.id`
 
 const insertTail = `

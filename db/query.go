@@ -96,9 +96,7 @@ func (s *Store) snapshot(ctx context.Context, subject string, read func(context.
 	defer cancel()
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
-		// The pool's limit on statements is made for short ones. The snapshot is taken by the next query, not by this one.
-		const allowLong = `select set_config('statement_timeout', $1, true)`
-		if _, err := tx.Exec(ctx, allowLong, milliseconds(snapshotTimeout)); err != nil {
+		if err := allowLong(ctx, tx); err != nil { // the snapshot is taken by the next query, not by this one
 			return err
 		}
 		return read(ctx, tx)
@@ -108,6 +106,12 @@ func (s *Store) snapshot(ctx context.Context, subject string, read func(context.
 		return stopped.cause
 	}
 	return wrap(err, subject)
+}
+
+// allowLong lets the statements of a transaction take long: the pool's limit is made for short ones.
+func allowLong(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `select set_config('statement_timeout', $1, true)`, milliseconds(snapshotTimeout))
+	return err
 }
 
 // callbackError carries an error of the caller's own through a transaction.

@@ -28,10 +28,10 @@ select ` + refundColumns + ` from refunds where refund_id = $2 and outcome <> 'r
 	// paymentByIDQuery relies on payments_pkey, paymentByNameQuery on payments_money_key.
 	paymentByIDQuery = `
 select ` + paymentColumns + ` from payments
-where id = $1 and outcome in ('waiting', 'paid', 'refund_due', 'refunded')`
+where id = $1 and outcome in ` + countedPayments
 	paymentByNameQuery = `
 select ` + paymentColumns + ` from payments
-where payment_id = $1 and outcome in ('waiting', 'paid', 'refund_due', 'refunded')`
+where payment_id = $1 and outcome in ` + countedPayments
 
 	refundPaymentQuery = `
 update payments set outcome = $2::text, refunded_amount = refunded_amount + $3::bigint,
@@ -97,6 +97,9 @@ func (s *Store) refund(
 		if !breaks(err, "refunds_webhook_id_key") {
 			break
 		}
+	}
+	if err == nil && record.Replayed {
+		err = s.confirm(ctx)
 	}
 	return record, wrap(err, "record a refund")
 }

@@ -22,7 +22,7 @@ func scanRelease(row pgx.CollectableRow) (pipeline.Release, error) {
 func (s *Store) UnappliedReleases(
 	ctx context.Context, after pipeline.SalePartition, limit int,
 ) ([]pipeline.Release, error) {
-	return queryAll(ctx, s, "unapplied releases", scanRelease, `
+	return queryConfirmed(ctx, s, "unapplied releases", scanRelease, `
 		select `+releaseColumns+` from releases
 		where applied_at is null and (sale_id, partition) > ($1, $2)
 		order by sale_id, partition, created_at
@@ -45,7 +45,7 @@ func (s *Store) OrderReleases(ctx context.Context, saleID, orderID string) ([]pi
 	if err != nil || !pipeline.ValidSaleID(saleID) {
 		return nil, nil //nolint:nilerr // what is no UUID is no order's id, and has no releases
 	}
-	return queryAll(ctx, s, "releases of an order", scanRelease, `
+	return queryConfirmed(ctx, s, "releases of an order", scanRelease, `
 		select `+releaseColumns+` from releases
 		where sale_id = $1 and order_id = $2 and applied_at is null
 		order by sequence`, saleID, id)

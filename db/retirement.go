@@ -12,7 +12,7 @@ import (
 // retireQuery retires sales whose last order could be paid so long ago, the oldest first. One of which an order awaits
 // its payment still, because it was given more time, is left for later. So is one that owes units to Redis, and one of
 // a limit group of which another sale is not over: what its buyers have counts there. sales has few rows;
-// orders_live_buyer_key, releases_unapplied_idx and sales_limit_group_idx serve the rest.
+// orders_live_buyer_key and releases_unapplied_idx serve the rest.
 const retireQuery = `
 with due as (
 	select s.id from sales s
@@ -20,11 +20,7 @@ with due as (
 		and s.closes_at + s.payment_window + $1::interval <= now()
 		and not exists (select from orders o where o.sale_id = s.id and o.status = 'awaiting_payment')
 		and not exists (select from releases r where r.sale_id = s.id and r.applied_at is null)
-		and not exists (
-			select from sales g
-			where s.limit_group <> '' and g.limit_group = s.limit_group and not (
-				g.closes_at + g.payment_window <= now() - interval '24 hours')
-		)
+		and not (` + countsInGroup + `)
 	order by s.closes_at
 	limit $2
 	for no key update skip locked
@@ -51,7 +47,7 @@ func (s *Store) SalesToClear(ctx context.Context, g pipeline.Generation, limit i
 		sale, err := scanSale(row)
 		return &sale, err
 	}
-	return queryAll(ctx, s, "retired sales", scan, `
+	return queryConfirmed(ctx, s, "retired sales", scan, `
 		select `+saleColumns+` from sales
 		where retired_at is not null and coalesce(cleared_in, 0) < $1
 		order by retired_at limit $2`, g, limit)

@@ -67,6 +67,6 @@ func (s *Store) ReturnOrder(ctx context.Context, r lifecycle.Return) (pipeline.O
 	if len(ended) == 1 {
 		return ended[0], true, nil
 	}
-	after, err := s.Order(ctx, before.SaleID, before.ID) // what won the race, or was there before
+	after, err := s.unchanged(ctx, &before) // something else won the race, or this was done before
 	return after, false, err
 }

@@ -51,7 +51,8 @@ func (s *Store) ChangeSale(
 			return nil, err
 		}
 	}
-	return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others", id)
+	return nil, idempotency.ForNow(
+		pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others; try again", id))
 }
 
 // changed returns the sale as it would be after a change, or nil if it would be the same.
@@ -59,6 +60,10 @@ func changed(sale *pipeline.Sale, change pipeline.SaleChange) (*pipeline.Sale, e
 	noteOnly := pipeline.SaleChange{Note: change.Note, IfVersion: change.IfVersion}
 	if sale.State == pipeline.SaleClosed && (change != noteOnly || change.Note == nil) {
 		return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is closed, which is final", sale.ID)
+	}
+	if !sale.OrdersDroppedAt.IsZero() && change != noteOnly {
+		return nil, pipeline.Errorf(pipeline.KindConflict, "the orders of sale %s are not kept any more, so it can't be "+
+			"changed or sold again; create a new sale", sale.ID)
 	}
 	wanted := *sale
 	if err := edit(&wanted, change); err != nil {
@@ -86,8 +91,8 @@ func changed(sale *pipeline.Sale, change pipeline.SaleChange) (*pipeline.Sale, e
 		return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is at version %d, and the change is for version %d; "+
 			"look at it again", sale.ID, sale.Version, change.IfVersion)
 	case sale.ReduceTo > 0:
-		return nil, pipeline.Errorf(pipeline.KindConflict,
-			"the stock of sale %s is being reduced to %d; change it once a worker has done so", sale.ID, sale.ReduceTo)
+		return nil, idempotency.ForNow(pipeline.Errorf(pipeline.KindConflict,
+			"the stock of sale %s is being reduced to %d; try again once a worker has done so", sale.ID, sale.ReduceTo))
 	}
 	return &wanted, nil
 }
@@ -106,6 +111,8 @@ func edit(sale *pipeline.Sale, change pipeline.SaleChange) error {
 	set(&sale.UnitPrice, change.UnitPrice)
 	set(&sale.Currency, change.Currency)
 	set(&sale.Note, change.Note)
+	set(&sale.EntryTicket, change.EntryTicket)
+	set(&sale.EntrySpread, change.EntrySpread)
 	return nil
 }
 
@@ -118,7 +125,8 @@ func set[T any](field, to *T) {
 // edited reports whether two definitions of a sale differ in what edit changes.
 func edited(a, b *pipeline.Sale) bool {
 	return a.Title != b.Title || a.MaxQuantity != b.MaxQuantity || a.Waitlist != b.Waitlist ||
-		a.UnitPrice != b.UnitPrice || a.Currency != b.Currency || a.Note != b.Note
+		a.UnitPrice != b.UnitPrice || a.Currency != b.Currency || a.Note != b.Note ||
+		a.EntryTicket != b.EntryTicket || a.EntrySpread != b.EntrySpread
 }
 
 // storedTime is a time as Postgres keeps it, to the microsecond.
@@ -135,13 +143,14 @@ func (s *Store) saveChange(
 	}
 	after, err := queryOne(ctx, s, "change sale "+before.ID, scanSale, `
 		with changed as (
-			update sales
+			update sales s
 			set total = $3, opens_at = $4, closes_at = $5, state = $6, version = version + 1, updated_at = now(),
-				title = $10, max_quantity = $11, waitlist = $12, note = $13,
+				title = $10, max_quantity = $11, waitlist = $12, note = $13, entry_ticket = $17, entry_spread = $18,
 				max_quantity_ever = greatest(max_quantity_ever, max_quantity, $11),
 				retired_at = case when `+staysOver+` then retired_at end, cleared_in = case when `+staysOver+` then cleared_in end,
 				earlier_prices = `+earlierPrices+`, unit_price = nullif($14::bigint, 0), currency = nullif($15::text, '')
-			where id = $1 and version = $2 and reduce_to is null
+			where id = $1 and version = $2 and reduce_to is null and (orders_dropped_at is null
+				or (total, opens_at, closes_at, state) = ($3::bigint, $4::timestamptz, $5::timestamptz, $6::text))
 			returning `+saleColumns+`
 		), logged as (
 			insert into audit_log (actor, action, sale_id, detail) select $7, $8, id, $9::text::jsonb from changed
@@ -149,13 +158,13 @@ func (s *Store) saveChange(
 		select * from changed`,
 		before.ID, before.Version, wanted.Total, wanted.OpensAt, wanted.ClosesAt, wanted.State,
 		actor, action(before, wanted), detail, wanted.Title, wanted.MaxQuantity, wanted.Waitlist, wanted.Note,
-		wanted.UnitPrice, wanted.Currency, sales.PriceLead.Milliseconds())
+		wanted.UnitPrice, wanted.Currency, sales.PriceLead.Milliseconds(), wanted.EntryTicket, wanted.EntrySpread)
 	return &after, err
 }
 
 // staysOver is true where the sale is over with its new window, too. Otherwise one that has left Redis comes back: the
 // next look of a worker finds that Redis lacks it, and rebuilds it.
-const staysOver = `$5::timestamptz + payment_window <= now() - interval '24 hours'`
+const staysOver = `$5::timestamptz` + isLongPast
 
 // earlierPrices notes until when the price was asked that is replaced now: for a moment still, so that each api knows
 // the new one before it is asked. Of two changes within that moment the later one comes into effect later.
@@ -205,11 +214,15 @@ type saleDefinition struct {
 	Currency    string `json:"currency,omitempty"`
 	Waitlist    int64  `json:"waitlist"`
 	Note        string `json:"note,omitempty"`
+
+	EntryTicket   bool  `json:"entry_ticket"`
+	EntrySpreadMS int64 `json:"entry_spread_ms"`
 }
 
 func define(s *pipeline.Sale, version int64) saleDefinition {
 	return saleDefinition{
 		s.Total, s.OpensAt, s.ClosesAt, s.State, version, s.Title, s.MaxQuantity, s.UnitPrice, s.Currency, s.Waitlist, s.Note,
+		s.EntryTicket, s.EntrySpread.Milliseconds(),
 	}
 }
 

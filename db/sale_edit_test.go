@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"sluice/pipeline"
+	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/sales"
 )
@@ -42,9 +43,11 @@ func TestEditSale(t *testing.T) {
 		{pipeline.SaleChange{Waitlist: to(int64(7))}, `["waitlist"]`, "waitlist 0>7"},
 		{pipeline.SaleChange{UnitPrice: to(int64(2499))}, `["unit_price"]`, "unit_price 1999>2499"},
 		{pipeline.SaleChange{Currency: to("CHF")}, `["currency"]`, "currency EUR>CHF"},
+		{pipeline.SaleChange{EntryTicket: to(true)}, `["entry_ticket"]`, "entry_ticket false>true"},
+		{pipeline.SaleChange{EntrySpread: to(7 * time.Second)}, `["entry_spread_seconds"]`, "entry_spread_ms 0>7000"},
 		{pipeline.SaleChange{Note: to("agreed on Monday")}, "", "note >agreed on Monday"},
 		{
-			pipeline.SaleChange{Title: to("Lamp 2"), UnitPrice: to(int64(5)), Currency: to("EUR"), IfVersion: 7},
+			pipeline.SaleChange{Title: to("Lamp 2"), UnitPrice: to(int64(5)), Currency: to("EUR"), IfVersion: 9},
 			`["title", "unit_price", "currency"]`, "title Lamp>Lamp 2",
 		},
 	} {
@@ -68,8 +71,8 @@ func TestEditSale(t *testing.T) {
 			t.Errorf("events: got %q, want %q", events, want)
 		}
 	}
-	if got := one[int](f, `select count(*) from audit_log where action = 'edit'`); got != 7 {
-		t.Errorf("got %d lines, want 7", got)
+	if got := one[int](f, `select count(*) from audit_log where action = 'edit'`); got != 9 {
+		t.Errorf("got %d lines, want 9", got)
 	}
 }
 
@@ -167,9 +170,15 @@ func TestAnOrderKeepsItsPrice(t *testing.T) {
 		event := one[string](f, `
 			select coalesce(data ->> 'amount', '0') || ' ' || coalesce(data ->> 'currency', '')
 			from outbox where order_id = $1::text::uuid`, e.OrderID)
+		page, err := f.store.Orders(f.ctx(), lifecycle.OrderFilter{OrderID: e.OrderID, Limit: 1})
+		if err != nil || len(page.Orders) != 1 {
+			t.Fatalf("got %d orders in the list, %v, want one", len(page.Orders), err)
+		}
+		listed := fmt.Sprint(page.Orders[0].UnitPrice*2, " ", page.Orders[0].Currency)
 		want := fmt.Sprint(order.amount, " ", order.currency)
-		if got := fmt.Sprint(amount, " ", currency); got != want || row != want || event != want {
-			t.Errorf("asked at %d: got %q, in Postgres %q, in its event %q, want %q", order.asked, got, row, event, want)
+		if got := fmt.Sprint(amount, " ", currency); got != want || row != want || event != want || listed != want {
+			t.Errorf("asked at %d: got %q, in Postgres %q, in its event %q, in the list %q, want %q", order.asked, got, row,
+				event, listed, want)
 		}
 		if order.amount == 0 {
 			continue

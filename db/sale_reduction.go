@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
@@ -44,7 +43,8 @@ func (s *Store) BeginReduction(ctx context.Context, id, actor string, to int64) 
 			return &begun, err
 		}
 	}
-	return nil, pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others", id)
+	return nil, idempotency.ForNow(
+		pipeline.Errorf(pipeline.KindConflict, "sale %s is being changed by others; try again", id))
 }
 
 // begunReduction is the sale of a reduction that an earlier try of the request began: to be ended, or as it is by now.
@@ -78,8 +78,8 @@ func reducible(sale *pipeline.Sale, to int64) error {
 	case sale.LoadedAt.IsZero():
 		return pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is not in Redis yet", sale.ID)
 	case sale.ReduceTo > 0 && sale.ReduceTo != to:
-		return pipeline.Errorf(pipeline.KindConflict,
-			"the stock of sale %s is being reduced to %d; try again once a worker has done so", sale.ID, sale.ReduceTo)
+		return idempotency.ForNow(pipeline.Errorf(pipeline.KindConflict,
+			"the stock of sale %s is being reduced to %d; try again once a worker has done so", sale.ID, sale.ReduceTo))
 	}
 	return nil
 }
@@ -116,14 +116,12 @@ func (s *Store) EndReduction(
 ) (*pipeline.Sale, error) {
 	after := *asked
 	after.Total = asked.ReduceTo
-	detail, err := json.Marshal(map[string]saleDefinition{
-		"before": define(asked, asked.Version), "after": define(&after, asked.Version+1),
-	})
+	detail, err := changeDetail(asked, &after)
 	if err != nil {
 		return nil, err
 	}
 	ended, err := queryOne(ctx, s, "reduce sale "+asked.ID, scanSale, endReductionQuery, asked.ID, asked.Version,
-		asked.ReduceTo, g, done, string(detail))
+		asked.ReduceTo, g, done, detail)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s.Sale(ctx, asked.ID)
 	}

@@ -18,7 +18,7 @@ const maxSales = 1000
 const saleColumns = `id, title, total, sold, max_quantity, opens_at, closes_at, payment_window, state, partitions,
 	version, loaded_at, created_at, updated_at, coalesce(unit_price, 0) as unit_price, coalesce(currency, '') as currency,
 	waitlist, note, earlier_prices, coalesce(reduce_to, 0) as reduce_to, limit_group, group_limit,
-	retired_at`
+	retired_at, orders_dropped_at, entry_ticket, entry_spread`
 
 // defaultActor is the actor in the audit log where the caller names none.
 const defaultActor = "sluice"
@@ -55,8 +55,8 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 	created, err = queryOne(ctx, s, "create sale "+sale.ID, scanSale, `
 		with created as (
 			insert into sales (id, title, total, max_quantity, opens_at, closes_at, payment_window, state, partitions,
-				unit_price, currency, waitlist, note, limit_group, group_limit)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14, $15, $16, $17)
+				unit_price, currency, waitlist, note, limit_group, group_limit, entry_ticket, entry_spread)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($12::bigint, 0), nullif($13, ''), $14, $15, $16, $17, $18, $19)
 			returning `+saleColumns+`
 		), logged as (
 			insert into audit_log (actor, action, sale_id, detail) select $10, 'create', id, $11::text::jsonb from created
@@ -64,7 +64,8 @@ func (s *Store) CreateSale(ctx context.Context, sale *pipeline.Sale) error {
 		select * from created`,
 		created.ID, created.Title, created.Total, created.MaxQuantity, created.OpensAt, created.ClosesAt,
 		created.PaymentWindow, created.State, smallints(created.Partitions), actor, detail,
-		created.UnitPrice, created.Currency, created.Waitlist, created.Note, created.LimitGroup, created.GroupLimit)
+		created.UnitPrice, created.Currency, created.Waitlist, created.Note, created.LimitGroup, created.GroupLimit,
+		created.EntryTicket, created.EntrySpread)
 	if breaks(err, "sales_pkey") {
 		return pipeline.Wrap(pipeline.KindConflict, err, "sale "+sale.ID+" exists")
 	}
@@ -151,9 +152,14 @@ func (s *Store) Sales(ctx context.Context, filter pipeline.SalesFilter) ([]*pipe
 		filter.After, optionalTime(filter.UpdatedSince), filter.Limit)
 }
 
-// MarkLoading says that a sale is about to be put into Redis for the first time. It changes nothing the second time.
-func (s *Store) MarkLoading(ctx context.Context, id string) error {
-	_, err := s.exec(ctx, "mark sale", `update sales set loading_at = now() where id = $1 and loading_at is null`, id)
+// BeginPublish says that a sale is about to be put into Redis, where it never was, or changed there. It returns once
+// the standbys have the definition that was read before: Redis must not sell what a fail-over of Postgres would forget.
+func (s *Store) BeginPublish(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, "mark sale", `
+		with marked as (
+			update sales set loading_at = now() where id = $1 and loading_at is null and loaded_at is null
+		)
+		`+confirmQuery, id)
 	return err
 }
 
@@ -173,17 +179,15 @@ func (s *Store) MarkLoaded(ctx context.Context, id string) error {
 func scanSale(row pgx.CollectableRow) (pipeline.Sale, error) {
 	var sale pipeline.Sale
 	var partitions []int16
-	var loaded, retired *time.Time
+	var loaded, retired, dropped *time.Time
 	err := row.Scan(&sale.ID, &sale.Title, &sale.Total, &sale.Sold, &sale.MaxQuantity, &sale.OpensAt, &sale.ClosesAt,
 		&sale.PaymentWindow, &sale.State, &partitions, &sale.Version, &loaded, &sale.CreatedAt, &sale.UpdatedAt,
 		&sale.UnitPrice, &sale.Currency, &sale.Waitlist, &sale.Note, &sale.EarlierPrices, &sale.ReduceTo, &sale.LimitGroup,
-		&sale.GroupLimit, &retired)
-	for _, p := range partitions {
-		sale.Partitions = append(sale.Partitions, pipeline.Partition(p))
-	}
+		&sale.GroupLimit, &retired, &dropped, &sale.EntryTicket, &sale.EntrySpread)
+	sale.Partitions = partitionsOf(partitions)
 	sale.OpensAt, sale.ClosesAt = sale.OpensAt.UTC(), sale.ClosesAt.UTC()
 	sale.CreatedAt, sale.UpdatedAt = sale.CreatedAt.UTC(), sale.UpdatedAt.UTC()
-	sale.LoadedAt, sale.RetiredAt = timeOrZero(loaded), timeOrZero(retired)
+	sale.LoadedAt, sale.RetiredAt, sale.OrdersDroppedAt = timeOrZero(loaded), timeOrZero(retired), timeOrZero(dropped)
 	if len(sale.EarlierPrices) == 0 {
 		sale.EarlierPrices = nil
 	}
@@ -194,6 +198,15 @@ func smallints(partitions []pipeline.Partition) []int16 {
 	list := make([]int16, len(partitions))
 	for i, p := range partitions {
 		list[i] = int16(p) // 0..63, validated
+	}
+	return list
+}
+
+// partitionsOf is the inverse of smallints.
+func partitionsOf(smallints []int16) []pipeline.Partition {
+	list := make([]pipeline.Partition, len(smallints))
+	for i, p := range smallints {
+		list[i] = pipeline.Partition(p)
 	}
 	return list
 }

@@ -16,6 +16,7 @@ func TestCreateSale(t *testing.T) {
 	sale := newSale("drop-1", 1000)
 	sale.Title = `O'Brien's "Schlüssel" 🔑 \ %s`
 	sale.Partitions = []pipeline.Partition{0, 7, 63}
+	sale.EntryTicket, sale.EntrySpread = true, 30*time.Second
 	sale.Sold, sale.Version = 7, 9 // the store's to decide
 	want := *sale
 	sale.CreatedBy = "Zoë"
@@ -78,10 +79,24 @@ func TestCreateSaleRefuses(t *testing.T) {
 // The database's limits are the pipeline's: the largest sale and order fit, and one step more is refused by name.
 func TestLimitsEqualThePipelines(t *testing.T) {
 	f := setup(t)
+	const titleLimit = 200
+	long := newSale("drop-1", 1)
+	long.Title = strings.Repeat("t", titleLimit+1)
+	for _, spread := range []time.Duration{-time.Second, 10*time.Minute + time.Second, time.Millisecond} {
+		slow := newSale("drop-1", 1)
+		slow.EntrySpread = spread
+		if slow.Validate() == nil {
+			t.Errorf("an entry spread of %s is valid", spread)
+		}
+	}
+	if long.Validate() == nil {
+		t.Errorf("a title of %d bytes is valid", len(long.Title))
+	}
 	largest := newSale(strings.Repeat("a", 64), pipeline.MaxStock)
-	largest.Title = strings.Repeat("t", pipeline.MaxTitleBytes)
+	largest.Title = strings.Repeat("t", titleLimit)
 	largest.MaxQuantity = pipeline.MaxQuantityLimit
 	largest.PaymentWindow = pipeline.MaxPaymentWindow
+	largest.EntryTicket, largest.EntrySpread = true, 10*time.Minute
 	largest.Partitions = nil
 	for p := range pipeline.MaxPartitions {
 		largest.Partitions = append(largest.Partitions, pipeline.Partition(p))
@@ -100,7 +115,7 @@ func TestLimitsEqualThePipelines(t *testing.T) {
 	f.exec(`alter table orders disable trigger user`) // it refuses most of what follows
 	for constraint, change := range map[string]string{
 		"sales_id_form":                fmt.Sprintf(`update sales set id = repeat('a', %d)`, 65),
-		"sales_title_bounds":           fmt.Sprintf(`update sales set title = repeat('t', %d)`, pipeline.MaxTitleBytes+1),
+		"sales_title_bounds":           fmt.Sprintf(`update sales set title = repeat('t', %d)`, titleLimit+1),
 		"sales_total_bounds":           fmt.Sprintf(`update sales set total = %d`, pipeline.MaxStock+1),
 		"sales_max_quantity_bounds":    fmt.Sprintf(`update sales set max_quantity = %d`, pipeline.MaxQuantityLimit+1),
 		"sales_payment_window_bounds":  fmt.Sprintf(`update sales set payment_window = interval '%f s'`, tooLong),
@@ -108,6 +123,7 @@ func TestLimitsEqualThePipelines(t *testing.T) {
 		"sales_state_known":            `update sales set state = 'open'`,
 		"sales_window_order":           `update sales set closes_at = opens_at`,
 		"sales_sold_within_total":      `update sales set sold = total + 1`,
+		"sales_entry_spread_bounds":    `update sales set entry_spread = interval '601 s'`,
 		"sales_withdrawn_bounds":       `update sales set withdrawn = -1`,
 		"sales_withdrawn_within_total": `update sales set withdrawn = total - sold + 1`,
 		"sales_version_positive":       `update sales set version = 0`,

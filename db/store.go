@@ -8,7 +8,7 @@ import (
 
 // Store is sales and orders in Postgres. It is safe for concurrent use and has a bounded pool of connections.
 type Store struct {
-	pool *pgxpool.Pool
+	pool *pool
 }
 
 // Open returns a Store. It does not connect: Ping checks whether Postgres answers, and a Postgres that starts later is
@@ -28,11 +28,14 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 		return nil, badURL(err)
 	}
 	opts.apply(config)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	preferPrimary(config.ConnConfig)
+	leaves := leaveDemoted(config.ConnConfig)
+	connections, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, badURL(err)
 	}
-	return &Store{pool: pool}, nil
+	leaves.Store(connections)
+	return &Store{pool: &pool{connections}}, nil
 }
 
 // Close waits for the calls in progress and closes every connection.

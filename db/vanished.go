@@ -43,6 +43,6 @@ var vanishedSettings = fmt.Sprintf(`
 func noticeVanished(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	_, err := conn.PgConn().Exec(ctx, strings.TrimSpace(vanishedSettings)).ReadAll()
+	_, err := conn.PgConn().Exec(ctx, tellWarnings+"; "+strings.TrimSpace(vanishedSettings)).ReadAll()
 	return err
 }

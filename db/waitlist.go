@@ -24,20 +24,34 @@ with fence as (
 		sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at)
 	select $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11 from fence
 	on conflict on constraint waitlist_pkey do nothing
+	returning order_id
 )
-select count(*) from fence`
+select (select count(*) from fence), (select count(*) from recorded)`
 
 // RecordJoin records an entry of a waitlist; recording it again changes nothing. Errors: pipeline.ErrStaleGeneration,
 // KindData, KindUnavailable.
 func (s *Store) RecordJoin(ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry) error {
-	const subject = "record a waitlist entry"
-	current, err := retryTwins(ctx, func() (int, error) {
-		return queryValue[int](ctx, s, subject, recordJoinQuery, waitlistArguments(generation, entry)...)
-	})
-	if err == nil && current == 0 {
+	current, recorded, err := s.recordWaitlist(ctx, recordJoinQuery, waitlistArguments(generation, entry)...)
+	switch {
+	case err != nil:
+		return wrap(err, "record a waitlist entry")
+	case current == 0:
 		return pipeline.ErrStaleGeneration
+	case recorded == 0: // it was before
+		return s.confirm(ctx)
 	}
-	return err
+	return nil
+}
+
+// recordWaitlist runs a statement that returns whether the generation is the current one, and whether it wrote a row.
+func (s *Store) recordWaitlist(ctx context.Context, query string, args ...any) (current, recorded int, err error) {
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	current, err = retryTwins(ctx, func() (current int, err error) {
+		err = s.pool.QueryRow(ctx, query, args...).Scan(&current, &recorded)
+		return current, err
+	})
+	return current, recorded, err
 }
 
 // recordLeaveQuery ends an entry, unless its order was made. It writes the entry where the join is not recorded yet: a
@@ -63,18 +77,17 @@ select (select count(*) from fence), (select count(*) from recorded)`
 func (s *Store) RecordLeave(
 	ctx context.Context, generation pipeline.Generation, entry pipeline.WaitlistEntry, ticket int64,
 ) (bool, error) {
-	ctx, cancel := deadline(ctx, callTimeout)
-	defer cancel()
-	var recorded int
 	args := append(waitlistArguments(generation, entry), ticket)
-	current, err := retryTwins(ctx, func() (current int, err error) {
-		err = s.pool.QueryRow(ctx, recordLeaveQuery, args...).Scan(&current, &recorded)
-		return current, err
-	})
-	if err == nil && current == 0 {
+	current, recorded, err := s.recordWaitlist(ctx, recordLeaveQuery, args...)
+	switch {
+	case err != nil:
+		return false, wrap(err, "record a leave of the waitlist")
+	case current == 0:
 		return false, pipeline.ErrStaleGeneration
+	case recorded == 0: // its order was made
+		return false, s.confirm(ctx)
 	}
-	return recorded > 0, wrap(err, "record a leave of the waitlist")
+	return true, nil
 }
 
 // leftQuery relies on waitlist_pkey: one lookup for each id.

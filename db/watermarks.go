@@ -9,15 +9,18 @@ import (
 	"sluice/pipeline"
 )
 
-// isOver is true of a sale s that is over: a day after its last order could be paid, by this server's clock. Redis need
-// not have it any more, and what its books say is what Postgres says.
-const isOver = `s.closes_at + s.payment_window <= now() - interval '24 hours'`
+const (
+	// isOver is true of a sale s that is over: a day after its last order could be paid, by this server's clock. Redis
+	// need not have it any more, and what its books say is what Postgres says.
+	isOver = `s.closes_at` + isLongPast
 
-// countsInGroup is true of a sale s in a limit group of which another sale is not over: what a buyer has in it counts
-// there.
-const countsInGroup = `s.limit_group <> '' and exists (
-	select from sales g where g.limit_group = s.limit_group
-		and not (g.closes_at + g.payment_window <= now() - interval '24 hours'))`
+	// isLongPast follows a time at which a sale s closes.
+	isLongPast = ` + s.payment_window <= now() - interval '24 hours'`
+
+	// countsInGroup is true of a sale s in a limit group of which a sale is not over: what a buyer has in it counts there.
+	countsInGroup = `s.limit_group <> '' and s.limit_group in (
+		select s.limit_group from sales s where s.limit_group <> '' and not (` + isOver + `))`
+)
 
 // watermarksQuery lists what Redis must have: every sale that was loaded or about to be, or sold from, on each of its
 // partitions, until a day after its last order can be paid. Older ones count while they have something to give back,
@@ -36,7 +39,7 @@ cross join lateral unnest(s.partitions) as p (partition)
 left join watermarks w on w.sale_id = s.id and w.partition = p.partition
 where s.retired_at is null and (s.loaded_at is not null or s.loading_at is not null or w.sale_id is not null) and (
 	not (` + isOver + `)
-	or ` + countsInGroup + `
+	or (` + countsInGroup + `)
 	or exists (select from releases r where r.sale_id = s.id and r.partition = p.partition and r.applied_at is null)
 )
 order by s.closes_at desc, s.id`

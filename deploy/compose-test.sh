@@ -91,7 +91,7 @@ sql() {
 	compose exec -T postgres sh -c 'psql --no-psqlrc -v ON_ERROR_STOP=1 -U "$POSTGRES_USER" -d "$POSTGRES_DB" -At' <<<"$1"
 }
 
-sluice() { compose exec -T api sluice "$@"; }
+sluice() { compose run --rm -T cli "$@"; }
 
 persisted() { sql "select count(*) from orders where sale_id = '$sale'"; }
 persisted_at_least() {
@@ -99,7 +99,14 @@ persisted_at_least() {
 	n=$(persisted) && ((n >= $1))
 }
 
-redis() { compose exec -T redis redis-cli "$@"; }
+# redis asks as an operator.
+redis() { redis_as sluice-operator "$REDIS_OPERATOR_PASSWORD" "$@"; }
+
+redis_as() {
+	local user=$1 password=$2
+	shift 2
+	compose exec -T -e REDISCLI_AUTH="$password" redis redis-cli --user "$user" "$@"
+}
 
 # Asked of Redis itself and not of sluice, which is what is being tested. Consumers are named after their host, which in
 # a container is the start of its id.
@@ -162,6 +169,8 @@ start() {
 	# Free ports, and our own names whatever the machine's environment says.
 	export API_PORT='' ADMIN_PORT='' REDIS_PORT='' POSTGRES_PORT='' PARTITIONS=$partitions
 	export POSTGRES_USER=sluice POSTGRES_DB=sluice POSTGRES_PASSWORD=compose-test
+	export POSTGRES_API_PASSWORD=pg-api POSTGRES_WORKER_PASSWORD=pg-worker POSTGRES_OPERATOR_PASSWORD=pg-operator
+	export REDIS_API_PASSWORD=redis-api REDIS_WORKER_PASSWORD=redis-worker REDIS_OPERATOR_PASSWORD=redis-operator
 	export PAYMENT_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	local from wait=(--wait --wait-timeout "$start_limit_s")
 	from=$(now)
@@ -189,6 +198,27 @@ check_settings() {
 	local got
 	got=$(docker inspect -f '{{join .Config.Env "\n"}}' "$(compose ps -q api)")
 	grep -qx "PAYMENT_WEBHOOK_SECRET=$PAYMENT_WEBHOOK_SECRET" <<<"$got" || fail 'the api has no PAYMENT_WEBHOOK_SECRET'
+}
+
+# check_rights fails if a program may do more than it needs, or a stranger anything but ping.
+check_rights() {
+	local user got
+	for user in api worker operator; do
+		got=$(redis_as "sluice-$user" "redis-$user" FLUSHALL)
+		[[ $got == NOPERM* ]] || fail "FLUSHALL as $user: $got"
+		got=$(compose exec -T -e PGPASSWORD="pg-$user" postgres psql -h 127.0.0.1 -U "sluice_$user" -d sluice -c 'drop table orders' 2>&1 || true)
+		[[ $got == *'must be owner of table orders'* ]] || fail "drop table as $user: $got"
+	done
+	got=$(compose exec -T redis redis-cli GET x)
+	[[ $got == NOPERM* ]] || fail "without a password, GET: $got"
+	say 'no program may drop a table or flush Redis, and a stranger may do nothing'
+}
+
+# check_refusals fails if Redis refused a program anything that it asked for.
+check_refusals() {
+	local stats
+	stats=$(compose logs --no-color api worker | grep -c -e NOPERM -e 'permission denied' || true)
+	[[ $stats == 0 ]] || fail "$stats lines of the logs say that a program was refused something"
 }
 
 # load lets the crowd in, in the background. It slows down in the middle and waits there for the kill, however slow this
@@ -279,6 +309,7 @@ main() {
 	start
 	check_volumes
 	check_settings
+	check_rights
 	sluice sale create --id "$sale" --title 'Compose drop' --stock "$stock" --opens now --closes +1h
 	load
 	until_true 'a tenth of the orders persisted' "$wait_limit_s" persisted_at_least $((stock / 10))
@@ -287,6 +318,7 @@ main() {
 	check_counts
 	sluice workers
 	sluice audit --sale "$sale" || fail 'the audit found something'
+	check_refusals
 	say 'PASSED'
 }
 

@@ -11,14 +11,18 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/httpapi/entry"
+	"sluice/httpapi/limits"
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/auditlog"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/erasure"
 	"sluice/pipeline/idempotency"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
+	"sluice/pipeline/retention"
 	"sluice/pipeline/sales"
 	"sluice/webhook"
 )
@@ -28,6 +32,9 @@ type operatorStore interface {
 	sales.Source
 	lifecycle.OrderList
 	AuditLog(ctx context.Context, filter auditlog.Filter) ([]auditlog.Entry, error)
+	RequestErasure(ctx context.Context, userID, actor string) (erasure.Erasure, error)
+	Erasures(ctx context.Context, before int64, limit int) ([]erasure.Erasure, error)
+	Retention(ctx context.Context, filter retention.Filter) (retention.Report, error)
 	Letters(ctx context.Context, filter deadletter.Filter) ([]deadletter.Letter, error)
 	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	Payments(ctx context.Context, filter payments.Filter) ([]payments.Payment, error)
@@ -48,7 +55,11 @@ type AdminDeps struct {
 	Requests  *idempotency.Service // answers repeated requests
 	Log       *slog.Logger
 
-	Token   string                // ADMIN_TOKEN; while it is empty every call is refused
+	Operators operators         // who requests come from
+	Addresses *limits.Addresses // and from where; nil: nobody's X-Forwarded-For is believed
+
+	Entry *entry.Service // that of the public side; nil: it gives no entry tickets
+
 	Metrics prometheus.Registerer // nil: the metrics are kept but not exported
 	Now     func() time.Time      // nil: time.Now
 }
@@ -66,22 +77,25 @@ const adminRoot = "/admin/v1/"
 
 type admin struct{ AdminDeps }
 
-// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with the token; what documents it,
-// which is no secret, to all: /, /admin/v1/docs, /admin/v1/openapi.json and /problems/…. It panics when a required
-// dependency is missing.
+// NewAdmin returns the handler of the admin side. It serves /admin/v1/… to requests with a token whose role allows it;
+// what documents it, which is no secret, to all: /, /admin/v1/docs, /admin/v1/openapi.json and /problems/…. It panics
+// when a required dependency is missing, or a route has no role.
 func NewAdmin(d AdminDeps) http.Handler {
 	if d.Store == nil || d.Replayer == nil || d.Publisher == nil || d.Stock == nil || d.Auditor == nil ||
 		d.Repairer == nil || d.Endpoints == nil || d.Log == nil ||
-		d.Payments == nil || d.Returner == nil || d.Extender == nil || d.Requests == nil {
+		d.Payments == nil || d.Returner == nil || d.Extender == nil || d.Requests == nil || d.Operators == nil {
 		panic("httpapi: Store, Replayer, Payments, Returner, Extender, Publisher, Stock, Auditor, Repairer, Endpoints, " +
-			"Requests and Log are required")
+			"Requests, Operators and Log are required")
 	}
 	if d.Now == nil {
 		d.Now = time.Now
 	}
+	if d.Addresses == nil {
+		d.Addresses = limits.NewAddresses(nil)
+	}
 	a := &admin{d}
 	common := middleware{
-		log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout, waits: isExport,
+		log: d.Log, durations: newDurations(d.Metrics), timeout: auditTimeout, waits: takesLong, addresses: d.Addresses,
 	}
 	e := newEcho()
 	e.Use(common.wrap, a.authenticate)
@@ -89,6 +103,8 @@ func NewAdmin(d AdminDeps) http.Handler {
 	a.routeEndpoints(e)
 	a.routeEvents(e)
 	a.routeOrderList(e)
+	a.routeProfiles(e)
+	requireRoles(e)
 	return e
 }
 
@@ -104,6 +120,8 @@ func (a *admin) route(e *echo.Echo) {
 		"sales/:sale":       brief(a.showSale),
 		"sales/:sale/audit": a.audit,
 		"log":               brief(a.listLog),
+		"retention":         brief(a.showRetention),
+		"erasures":          brief(a.listErasures),
 		"openapi.json":      newAdminDocument().serve,
 	} {
 		e.Match([]string{http.MethodGet, http.MethodHead}, adminRoot+path, handler)
@@ -112,6 +130,7 @@ func (a *admin) route(e *echo.Echo) {
 		"dead-letters/:id/replay":  a.replay,
 		"dead-letters/:id/discard": a.discard,
 		"sales":                    a.createSale,
+		"erasures":                 a.eraseBuyer,
 		"payments/:id/refunded":    a.refunded,
 		"sales/:sale/extend":       a.extendSale,
 		"sales/:sale/restock":      a.restock,
@@ -162,11 +181,8 @@ func idParam(c echo.Context, unknown problemCode, what string) (int64, error) {
 // readCommand reads what every command of an operator has: who gives it, and the fields of its body. It returns the
 // names of those that were there.
 func readCommand(c echo.Context, fields map[string]any) (who string, given map[string]bool, err error) {
-	if who, err = actor(c.Request().Header); err != nil {
-		return "", nil, err
-	}
 	given, err = readFields(c, fields)
-	return who, given, err
+	return actor(c), given, err
 }
 
 // commandOn runs a command on the one thing that the path names.

@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 )
 
 // audit answers with what was found; a finding is no error. A sale that is missing in Redis and is not over is a
@@ -38,6 +39,9 @@ func (a *admin) repair(c echo.Context) error {
 		return err
 	}
 	report, err := a.Repairer.Repair(c.Request().Context(), id, who, apply)
+	if pipeline.KindOf(err) == pipeline.KindConflict { // nothing could be proved of a sale that changed all the time
+		err = idempotency.ForNow(err)
+	}
 	if err != nil {
 		return notFound(err, codeUnknownSale)
 	}

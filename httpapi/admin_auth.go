@@ -1,62 +1,70 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
 	"sluice/pipeline"
+	"sluice/pipeline/auditlog"
+	"sluice/pipeline/operator"
 )
 
-const (
-	actorHeader  = "X-Actor"
-	defaultActor = "admin-api"
-	challenge    = `Bearer realm="sluice-admin"`
-)
+// operators says who a request of the admin side comes from. Errors: *auth.Refused (401), *auth.BadHeader (400),
+// *auth.TooManyAttempts (429), *pipeline.Error (KindUnavailable).
+type operators interface {
+	Identify(r *http.Request) (operator.Identity, error)
+}
 
-// authenticate refuses requests without the token before anything else: they do not even learn which paths exist.
+// operatorKey is where a request's context of echo has who it comes from.
+const operatorKey = "operator"
+
+// authenticate refuses requests without a token before anything else, which do not even learn which paths exist, and
+// then those whose token has too small a role.
 func (a *admin) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if !isOpen(c.Request().URL.Path) {
-			if err := a.checkToken(c.Request().Header); err != nil {
-				return err
-			}
+		if isOpen(c.Request().URL.Path) {
+			return next(c)
+		}
+		who, err := a.Operators.Identify(c.Request())
+		if err != nil {
+			return err
+		}
+		if needed, routed := roleOf(c.Request().Method, c.Path()); routed && !who.Role.Allows(needed) {
+			return newProblem(codeForbidden, fmt.Sprintf("this needs the role %s; the token of %s has the role %s", needed,
+				who.Name, who.Role))
+		}
+		c.Set(operatorKey, who)
+		if err := explain(c); err != nil {
+			return err
 		}
 		return next(c)
 	}
 }
 
-func (a *admin) checkToken(h http.Header) error {
-	if a.Token == "" {
-		return &unauthenticated{challenge, "the admin API is closed: set ADMIN_TOKEN, and start the api again"}
-	}
-	values := h["Authorization"]
-	if len(values) != 1 {
-		return &unauthenticated{challenge, "send the header Authorization: Bearer, with the value of ADMIN_TOKEN, once"}
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	// Hashes, so that the time taken does not reveal the length either.
-	given, wanted := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(a.Token))
-	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(given[:], wanted[:]) != 1 {
-		return &unauthenticated{challenge, "the token is not the ADMIN_TOKEN of this api"}
-	}
-	return nil
+// actor is the name that goes into the audit log.
+func actor(c echo.Context) string {
+	who, _ := c.Get(operatorKey).(operator.Identity) // authenticate has set it
+	return who.Actor()
 }
 
-// actor is the name that goes into the audit log: the header X-Actor, which is believed because the token was right.
-func actor(h http.Header) (string, error) {
-	values := h[actorHeader]
-	switch {
-	case len(values) == 0:
-		return defaultActor, nil
-	case len(values) > 1:
-		return "", fieldError{actorHeader, "send it once"}
+// reasonHeader says why something is done.
+const reasonHeader = "X-Reason"
+
+// explain has the lines in the audit log say why, where the request does.
+func explain(c echo.Context) error {
+	r := c.Request()
+	values := r.Header[reasonHeader]
+	if len(values) == 0 {
+		return nil
 	}
-	if err := pipeline.ValidateActor(values[0]); err != nil {
-		return "", fieldError{actorHeader, messageOf(err)}
+	if len(values) > 1 {
+		return fieldError{reasonHeader, "send it once"}
 	}
-	return values[0], nil
+	if err := pipeline.ValidateReason(values[0]); err != nil {
+		return fieldError{reasonHeader, messageOf(err)}
+	}
+	c.SetRequest(r.WithContext(auditlog.Because(r.Context(), values[0])))
+	return nil
 }

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -11,15 +13,19 @@ import (
 	"sluice/webhook"
 )
 
+// defaultSecretOverlap is a working day in which the people of a receiver can change to its new secret.
+const defaultSecretOverlap = 24 * time.Hour
+
 func (a *admin) routeEndpoints(e *echo.Echo) {
 	const one = adminRoot + "endpoints/:id"
 	read := []string{http.MethodGet, http.MethodHead}
 	e.Match(read, adminRoot+"endpoints", brief(a.listEndpoints))
-	a.command(e, "endpoints", a.addEndpoint)
+	e.POST(adminRoot+"endpoints", brief(a.onceAs(a.addEndpoint, verdictOfSecret)))
 	e.Match(read, one, brief(a.showEndpoint))
-	e.DELETE(one, brief(a.removeEndpoint))
+	e.DELETE(one, brief(a.once(a.removeEndpoint)))
 	a.command(e, "endpoints/:id/enable", a.enableEndpoint)
 	a.command(e, "endpoints/:id/disable", a.disableEndpoint)
+	e.POST(one+"/rotate", brief(a.onceAs(a.rotateSecret, verdictOfSecret)))
 	e.POST(one+"/test", a.testEndpoint) // takes as long as a delivery may
 }
 
@@ -45,7 +51,7 @@ func (a *admin) addEndpoint(c echo.Context) error {
 	}
 	e, err := a.Endpoints.Add(c.Request().Context(), who, url, types)
 	if err != nil {
-		return err
+		return notFound(err, codeUnknownEndpoint) // one that an earlier try registered, and that was removed since
 	}
 	c.Response().Header().Set("Location", adminRoot+"endpoints/"+strconv.FormatInt(e.ID, 10))
 	return sendJSON(c, http.StatusCreated, view.NewEndpointWithSecret(&e))
@@ -79,14 +85,31 @@ func (a *admin) removeEndpoint(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	who, err := actor(c.Request().Header)
-	if err != nil {
-		return err
-	}
-	if err := a.Endpoints.RemoveEndpoint(c.Request().Context(), who, id); err != nil {
+	if err := a.Endpoints.RemoveEndpoint(c.Request().Context(), actor(c), id); err != nil {
 		return notFound(err, codeUnknownEndpoint)
 	}
 	return c.NoContent(http.StatusNoContent)
+}
+
+// rotateSecret answers with the new secret.
+func (a *admin) rotateSecret(c echo.Context) error {
+	id, err := endpointID(c)
+	if err != nil {
+		return err
+	}
+	keep := int64(defaultSecretOverlap / time.Second)
+	who, _, err := readCommand(c, map[string]any{"keep_seconds": &keep})
+	if err != nil {
+		return err
+	}
+	if keep < 0 || keep > int64(webhook.MaxSecretOverlap/time.Second) {
+		return fieldError{"keep_seconds", fmt.Sprintf("use 0 to %d", webhook.MaxSecretOverlap/time.Second)}
+	}
+	e, err := a.Endpoints.Rotate(c.Request().Context(), who, id, time.Duration(keep)*time.Second)
+	if err != nil {
+		return notFound(err, codeUnknownEndpoint)
+	}
+	return sendJSON(c, http.StatusOK, view.NewEndpointWithSecret(&e))
 }
 
 // testEndpoint answers with the result of the delivery; a failed one is no error.

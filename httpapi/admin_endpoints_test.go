@@ -27,17 +27,23 @@ func giveEndpoints(r *adminRig) {
 	r.expect(ask("GET", "endpoints/1", ""), 200, "")
 	r.expect(ask("GET", "endpoints/99", ""), 404, "unknown-endpoint")
 	r.expect(ask("GET", "endpoints/x", ""), 404, "unknown-endpoint")
-	for _, change := range []string{"disable", "enable", "test"} {
+	for _, change := range []string{"disable", "enable", "rotate", "test"} {
 		r.expect(post("endpoints/1/"+change, ""), 200, "")
 		r.expect(post("endpoints/99/"+change, ""), 404, "unknown-endpoint")
 		r.expect(post("endpoints/1/"+change, `{"bogus":1}`), 400, "invalid-request")
 		r.expect(post("endpoints/1/"+change, strings.Repeat(" ", 70_000)), 413, "too-large")
 		r.expect(post("endpoints/1/"+change, "{}").with("Content-Type", "text/plain"), 415, "unsupported-media-type")
 	}
+	r.expect(post("endpoints/1/rotate", `{"keep_seconds":604801}`), 400, "invalid-request")
+	r.expect(post("endpoints/1/rotate", `{"keep_seconds":60}`), 409, "conflict")
 	giveHistory(r)
-	r.expect(ask("DELETE", "endpoints/1", "").with("X-Actor", "a\x80"), 400, "invalid-request")
+	r.expect(ask("DELETE", "endpoints/1", "").with("X-Reason", "a\x80"), 400, "invalid-request")
+	r.expect(ask("DELETE", "endpoints/1", strings.Repeat(" ", 70_000)).with(key, "large"), 413, "too-large")
 	r.expect(ask("DELETE", "endpoints/1", ""), 204, "")
 	r.expect(ask("DELETE", "endpoints/1", ""), 404, "unknown-endpoint")
+	gone := post("endpoints", `{"url":"http://127.0.0.1:1/gone"}`).with(key, "gone")
+	r.expect(ask("DELETE", strings.TrimPrefix(r.expect(gone, 201, "").header.Get("Location"), "/admin/v1/"), ""), 204, "")
+	r.expect(gone, 404, "unknown-endpoint")
 }
 
 // TestAdminEndpoints is the life of an endpoint over HTTP.
@@ -63,7 +69,7 @@ func TestAdminEndpoints(t *testing.T) {
 		}
 	}
 	created := decode[view.Endpoint](t,
-		r.expect(post("endpoints", `{"url":"`+receiver.URL+`"}`).with("X-Actor", "Zoë"), 201, ""))
+		r.expect(post("endpoints", `{"url":"`+receiver.URL+`"}`).with("Authorization", r.as("zoe")), 201, ""))
 	if !strings.HasPrefix(created.Secret, "whsec_") || created.State != "active" || created.ID != "1" {
 		t.Errorf("created: got %+v", created)
 	}
@@ -79,6 +85,14 @@ func TestAdminEndpoints(t *testing.T) {
 			t.Errorf("%s shows the secret: %s", c.path, got.body)
 		}
 	}
+	rotate := post("endpoints/1/rotate", `{"keep_seconds":3600}`).with(key, "rotate")
+	rotated := decode[view.Endpoint](t, r.expect(rotate, 200, ""))
+	if !strings.HasPrefix(rotated.Secret, "whsec_") || rotated.Secret == created.Secret {
+		t.Error("the secret is the one before, or is not shown")
+	}
+	if again := decode[view.Endpoint](t, r.expect(rotate, 200, "")); again.Secret != rotated.Secret {
+		t.Error("the same request made another secret")
+	}
 	if got := r.expect(post("endpoints/1/enable", `{"skip_next":1}`), 400,
 		"invalid-request"); !strings.Contains(string(got.body), "true or false") {
 		t.Errorf("got %s", got.body)
@@ -90,7 +104,8 @@ func TestAdminEndpoints(t *testing.T) {
 	var log string
 	must(t, conn.QueryRow(t.Context(),
 		`select string_agg(actor || ' ' || action, '; ' order by id) from audit_log`).Scan(&log))
-	if want := "Zoë add-endpoint; admin-api disable-endpoint; admin-api enable-endpoint; admin-api remove-endpoint"; log != want {
+	if want := "token:zoe add-endpoint; bootstrap disable-endpoint; bootstrap enable-endpoint; bootstrap rotate-secret; " +
+		"bootstrap remove-endpoint"; log != want {
 		t.Errorf("the audit log says %q, want %q", log, want)
 	}
 }
@@ -100,7 +115,8 @@ func TestAdminEndpoints(t *testing.T) {
 func TestEventsShowTheOrder(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
-	_, err := webhook.NewEndpointService(r.store, webhook.Policy{}).Add(t.Context(), "ann", "https://example.com/", nil)
+	endpoints := webhook.NewEndpointService(r.store.EndpointRegistry(), webhook.Policy{}, nil)
+	_, err := endpoints.Add(t.Context(), "ann", "https://example.com/", nil)
 	must(t, err)
 	sale := newSale("drop-1", 10)
 	sale.PaymentWindow = 0
@@ -111,7 +127,7 @@ func TestEventsShowTheOrder(t *testing.T) {
 	compare := func(eventType string) {
 		t.Helper()
 		shown := decode[map[string]any](t, r.public.expect(get(path, "ann"), 200, ""))
-		_, err := r.store.SequenceEvents(t.Context(), 100)
+		_, err := r.worker().SequenceEvents(t.Context(), 100)
 		must(t, err)
 		events, err := r.store.NextEvents(t.Context(), 0, nil, 100)
 		must(t, err)

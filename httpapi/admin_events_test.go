@@ -34,14 +34,15 @@ func giveHistory(r *adminRig) {
 func TestAdminEventHistory(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t, nil, adminToken)
-	_, err := webhook.NewEndpointService(r.store, webhook.Policy{}).Add(t.Context(), "ann", "https://example.com/", nil)
+	endpoints := webhook.NewEndpointService(r.store.EndpointRegistry(), webhook.Policy{}, nil)
+	_, err := endpoints.Add(t.Context(), "ann", "https://example.com/", nil)
 	must(t, err)
 	sale := r.create(newSale("drop-1", 10))
 	accepted := decode[receipt](t, r.public.expect(order("drop-1", "ann", ""), 202, ""))
 	r.persist(sale)
 	r.public.expect(cancel("/v1/sales/drop-1/orders/"+accepted.OrderID, "ann"), 200, "")
 	r.setState("drop-1", pipeline.SalePaused)
-	_, err = r.store.SequenceEvents(t.Context(), 100)
+	_, err = r.worker().SequenceEvents(t.Context(), 100)
 	must(t, err)
 
 	type page struct {
@@ -86,7 +87,7 @@ func TestAdminEventHistory(t *testing.T) {
 	resend(`{"from":1,"order_id":"`+accepted.OrderID+`","type":"order.cancelled"}`, 1)
 	r.expect(post("endpoints/1/resend", `{"event_id":"`+last.ID+`"}`), 409, "conflict")
 	for range 2 { // a call whose answer was lost
-		r.expect(post("endpoints/1/replay", `{"from":2}`).with("X-Actor", "Zoë"), 200, "")
+		r.expect(post("endpoints/1/replay", `{"from":2}`).with("Authorization", r.as("zoe")), 200, "")
 	}
 	refused := r.expect(post("endpoints/1/replay", `{"from":4}`), 409, "conflict").problem()
 	if !strings.Contains(refused.Detail, "use 1, the oldest") {

@@ -91,7 +91,7 @@ func TestAdminDeadLetters(t *testing.T) {
 		}
 	}
 	replayed := decode[view.Letter](t,
-		r.expect(post("dead-letters/"+first+"/replay", `{"set":{"q":"2"}}`).with("X-Actor", "Zoë"), 200, ""))
+		r.expect(post("dead-letters/"+first+"/replay", `{"set":{"q":"2"}}`).with("Authorization", r.as("zoe")), 200, ""))
 	if replayed.Resolution == nil || *replayed.Resolution != "replayed" || replayed.ReplayOrderID == nil {
 		t.Fatalf("got %+v, want it replayed", replayed)
 	}
@@ -114,5 +114,5 @@ func TestAdminDeadLetters(t *testing.T) {
 	if got := ids("?all=true"); got != first+" "+second+" "+third {
 		t.Errorf("got %q in all", got)
 	}
-	r.logged("sluice create drop-1; Zoë replay drop-1; admin-api discard drop-2")
+	r.logged("sluice create drop-1; token:zoe replay drop-1; bootstrap discard drop-2")
 }

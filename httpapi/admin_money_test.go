@@ -80,7 +80,7 @@ func TestAdminMoney(t *testing.T) {
 	r := newAdminRig(t, nil, adminToken)
 	ann, bob := r.paidOrders("drop-1")
 	got := decode[view.Order](t,
-		r.expect(post(orderCall(ann, "return"), `{"restock":false,"reason":"broken"}`).with("X-Actor", "eve"), 200, ""))
+		r.expect(post(orderCall(ann, "return"), `{"restock":false,"reason":"broken"}`).with("Authorization", r.as("eve")), 200, ""))
 	if got.Status != "returned" || got.Amount == nil || *got.Amount != 1999 || got.Currency == nil || *got.Currency != "EUR" ||
 		got.UserID != "ann" || got.ClosedAt == nil {
 		t.Errorf("returned: got %+v", got)
@@ -91,7 +91,7 @@ func TestAdminMoney(t *testing.T) {
 	}
 	refund := func(i int, body string, status int, code string) view.Refund {
 		t.Helper()
-		answer := r.expect(post("payments/"+due[i].ID+"/refunded", body).with("X-Actor", "eve"), status, code)
+		answer := r.expect(post("payments/"+due[i].ID+"/refunded", body).with("Authorization", r.as("eve")), status, code)
 		if code != "" {
 			return view.Refund{Outcome: answer.problem().Detail}
 		}

@@ -24,9 +24,13 @@ func (a *admin) command(e *echo.Echo, path string, handler echo.HandlerFunc) {
 }
 
 // once has a handler do what a request with an Idempotency-Key asks for once. The same request gets the answer of the
-// first, whatever became of the process that gave it. What was no answer (a store did not reply) may be tried again
-// with the key; what was no request (a field breaks a rule) leaves it free.
-func (a *admin) once(next echo.HandlerFunc) echo.HandlerFunc {
+// first, whatever became of the process that gave it. What was no answer (a store did not reply, or another change is
+// under way) may be tried again with the key; what was no request (a field breaks a rule) leaves it free.
+func (a *admin) once(next echo.HandlerFunc) echo.HandlerFunc { return a.onceAs(next, verdictOf) }
+
+func (a *admin) onceAs(
+	next echo.HandlerFunc, verdict func(*idempotency.Answer) idempotency.Verdict,
+) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		key, err := idempotencyKey(c.Request().Header)
 		if err != nil {
@@ -35,7 +39,7 @@ func (a *admin) once(next echo.HandlerFunc) echo.HandlerFunc {
 		if key == "" {
 			return next(c)
 		}
-		body, err := readBody(c)
+		body, err := readBody(c, maxBodyBytes)
 		if err != nil {
 			return err
 		}
@@ -48,7 +52,7 @@ func (a *admin) once(next echo.HandlerFunc) echo.HandlerFunc {
 				c.SetRequest(r.WithContext(ctx))
 				answer, p, err := record(c, next)
 				refused = p
-				return answer, verdictOf(answer.Status), err
+				return answer, verdict(&answer), err
 			})
 		switch {
 		case errors.Is(err, idempotency.ErrReused):
@@ -71,17 +75,26 @@ func (a *admin) once(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// verdictOf says what becomes of a key after an answer with this status.
-func verdictOf(status int) idempotency.Verdict {
+// verdictOf says what becomes of a key after an answer. One that says when to try again is none.
+func verdictOf(a *idempotency.Answer) idempotency.Verdict {
 	switch {
-	case status >= http.StatusInternalServerError:
+	case a.Status >= http.StatusInternalServerError, a.Header[headerRetryAfter] != "":
 		return idempotency.Repeat
-	case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge,
-		status == http.StatusUnsupportedMediaType:
+	case a.Status == http.StatusBadRequest, a.Status == http.StatusRequestEntityTooLarge,
+		a.Status == http.StatusUnsupportedMediaType:
 		return idempotency.Forget
 	default:
 		return idempotency.Final
 	}
+}
+
+// verdictOfSecret keeps no answer that has a secret: the same request finds what the first one made, and answers from
+// that.
+func verdictOfSecret(a *idempotency.Answer) idempotency.Verdict {
+	if a.Status < http.StatusMultipleChoices {
+		return idempotency.Repeat
+	}
+	return verdictOf(a)
 }
 
 // record runs a handler and returns its answer, and the problem that this is, without sending it.

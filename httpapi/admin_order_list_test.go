@@ -200,3 +200,27 @@ func (r *adminRig) fill(sale string, orders int) {
 		select '%s', gen_random_uuid(), i, 'u' || i, 1, 1, i, now() - i * interval '1ms', 'confirmed'
 		from generate_series(1, %d) i`, sale, orders))
 }
+
+// A filter that is not understood, or has no value, must not choose everything.
+func TestFiltersThatChooseNothing(t *testing.T) {
+	t.Parallel()
+	r := newAdminRig(t, nil, adminToken)
+	for path, says := range map[string]string{
+		"orders?user_id=ann":        "it is no parameter here: use sale, order, number, buyer",
+		"orders?buyer=":             "buyer: it is empty",
+		"orders/export?sale=":       "sale: it is empty",
+		"orders/export?sale_id=x":   "sale_id: it is no parameter here",
+		"payments?sale_id=x":        "sale_id: it is no parameter here",
+		"events?sale_id=x":          "sale_id: it is no parameter here",
+		"log?bogus=1":               "bogus: it is no parameter here",
+		"sales?state=bogus":         "state: it is no parameter here",
+		"dead-letters?bogus=1":      "bogus: it is no parameter here",
+		"retention?bogus=1":         "bogus: it is no parameter here",
+		"erasures?buyer=ann":        "buyer: it is no parameter here",
+		"orders?limit=1&after=&x=1": "x: it is no parameter here",
+	} {
+		if got := r.expect(ask(http.MethodGet, path, ""), 400, "invalid-request"); !strings.Contains(string(got.body), says) {
+			t.Errorf("%s: got %s, want %q", path, got.body, says)
+		}
+	}
+}

@@ -13,10 +13,12 @@ import (
 func (a *admin) editSale(c echo.Context) error {
 	var change pipeline.SaleChange
 	title, note, currency, price, waitlist, limit := "", "", "", int64(0), int64(0), 0
+	ticket, spread := false, int64(0)
 	var opens, closes time.Time
 	return a.change(c, map[string]any{
 		"title": &title, "note": &note, "unit_price": &price, "currency": &currency, "waitlist": &waitlist,
 		"max_quantity": &limit, "opens_at": &opens, "closes_at": &closes, "if_version": &change.IfVersion,
+		fieldEntryTicket: &ticket, fieldEntrySpread: &spread,
 	}, func(given map[string]bool) (pipeline.SaleChange, error) {
 		if len(given) == 0 || len(given) == 1 && given["if_version"] {
 			return change, fieldError{fieldBody, "it changes nothing: send the fields that are to change"}
@@ -32,7 +34,13 @@ func (a *admin) editSale(c echo.Context) error {
 		give(given["max_quantity"], &change.MaxQuantity, &limit)
 		give(given["opens_at"], &change.OpensAt, &opens)
 		give(given["closes_at"], &change.ClosesAt, &closes)
-		return change, nil
+		give(given[fieldEntryTicket], &change.EntryTicket, &ticket)
+		if wrong := checkSpread(spread); wrong != nil {
+			return change, *wrong
+		}
+		over := time.Duration(spread) * time.Second
+		give(given[fieldEntrySpread], &change.EntrySpread, &over)
+		return change, a.requireEntryKeys(ticket)
 	})
 }
 

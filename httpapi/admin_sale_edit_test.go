@@ -31,7 +31,7 @@ func giveEdits(r *adminRig) {
 			r.expect(send("edits", good), 200, "")
 		}
 		r.expect(send("edits", ""), 400, "invalid-request")
-		r.expect(send("edits", good).with("X-Actor", "a\x80"), 400, "invalid-request")
+		r.expect(send("edits", good).with("X-Reason", "a\x80"), 400, "invalid-request")
 		r.expect(send("none", good), 404, "unknown-sale")
 		r.expect(send("no-edits", good), 409, "conflict")
 		r.expect(send("edits", strings.Repeat(" ", 70_000)), 413, "too-large")

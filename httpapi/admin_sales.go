@@ -16,6 +16,7 @@ const (
 	defaultMaxQuantity   = 1
 	defaultWindow        = time.Hour
 	defaultPaymentWindow = 15 * time.Minute
+	defaultEntrySpread   = 10 * time.Second
 )
 
 func (a *admin) listSales(c echo.Context) error {
@@ -98,12 +99,13 @@ func (a *admin) createSale(c echo.Context) error {
 
 func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	sale := &pipeline.Sale{MaxQuantity: defaultMaxQuantity, OpensAt: a.Now()}
-	payment := int64(defaultPaymentWindow / time.Second)
+	payment, spread := int64(defaultPaymentWindow/time.Second), int64(defaultEntrySpread/time.Second)
 	who, given, err := readCommand(c, map[string]any{
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
 		"opens_at": &sale.OpensAt, "closes_at": &sale.ClosesAt, "payment_window_seconds": &payment,
 		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist, "note": &sale.Note,
 		"limit_group": &sale.LimitGroup, "group_limit": &sale.GroupLimit,
+		fieldEntryTicket: &sale.EntryTicket, fieldEntrySpread: &spread,
 	})
 	if err != nil {
 		return nil, err
@@ -117,9 +119,13 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	if most := int64(pipeline.MaxPaymentWindow / time.Second); payment < 0 || payment > most { // before it overflows
 		missing = append(missing, fieldError{"payment_window_seconds", "it must be from 0 to 2592000 (30 days)"})
 	}
+	if wrong := checkSpread(spread); wrong != nil {
+		missing = append(missing, *wrong)
+	}
 	if len(missing) > 0 {
 		return nil, invalid(missing...)
 	}
+	sale.EntrySpread = time.Duration(spread) * time.Second
 	if !given["title"] {
 		sale.Title = sale.ID
 	}
@@ -128,6 +134,9 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	}
 	sale.PaymentWindow, sale.CreatedBy = time.Duration(payment)*time.Second, who
 	if err := sale.Validate(); err != nil {
+		return nil, err
+	}
+	if err := a.requireEntryKeys(sale.EntryTicket); err != nil {
 		return nil, err
 	}
 	if !sale.ClosesAt.After(a.Now()) {

@@ -55,9 +55,9 @@ func giveSales(r *adminRig) {
 			continue
 		}
 		r.expect(post("sales/drop-2/"+change, body), 200, "")
-		r.expect(post("sales/drop-2/"+change, body).with("X-Actor", strings.Repeat("x", 129)), 400, "invalid-request")
+		r.expect(post("sales/drop-2/"+change, body).with("X-Reason", strings.Repeat("x", 1001)), 400, "invalid-request")
 	}
-	r.expect(post("sales/drop-2/close", "").with("X-Actor", "a\x80"), 400, "invalid-request")
+	r.expect(post("sales/drop-2/close", "").with("X-Reason", "a\x80"), 400, "invalid-request")
 	r.create(newSale("lost", 7))
 	must(r.t, r.rdb.Del(r.t.Context(), r.keys.Sale(r.stored("lost").Partitions[0], "lost")).Err())
 	for _, change := range []string{"restock", "reschedule", "pause", "resume", "close"} {
@@ -101,7 +101,7 @@ func TestAdminSales(t *testing.T) {
 	r.public.expect(order("drop-1", "ann", `{"quantity":3}`), 202, "")
 	change := func(what, body string) view.Sale {
 		t.Helper()
-		after := decode[view.Sale](t, r.expect(post("sales/drop-1/"+what, body).with("X-Actor", "ann"), 200, ""))
+		after := decode[view.Sale](t, r.expect(post("sales/drop-1/"+what, body).with("Authorization", r.as("ann")), 200, ""))
 		shown := decode[view.Sale](t, r.expect(ask("GET", "sales/drop-1", ""), 200, ""))
 		if shown.Version != after.Version || *shown.Remaining != *after.Remaining {
 			t.Errorf("%s: answered %+v, shown %+v", what, after, shown)
@@ -132,7 +132,7 @@ func TestAdminSales(t *testing.T) {
 		`{"id":"x","total":1,"opens_at":5}`:                                 "opens_at: it must be a time",
 		`{"id":"x","total":1,"payment_window_seconds":9223372036854775807}`: "payment_window_seconds: it must be from 0",
 		`{"id":"x","total":1,"closes_at":"2020-01-01T00:00:00Z"}`:           "not after it opens",
-		`{"id":"x","total":1,"stock":1}`:                                    "stock: this field is not known; use closes_at, currency, group_limit, id",
+		`{"id":"x","total":1,"stock":1}`:                                    "stock: this field is not known; use closes_at, currency, entry_spread_seconds, entry_ticket, group_limit, id",
 	} {
 		if got := r.expect(post("sales", body), 400, "invalid-request"); !strings.Contains(got.problem().Detail, says) {
 			t.Errorf("%s: got %q, want %q", body, got.problem().Detail, says)
@@ -163,7 +163,7 @@ func TestAdminSales(t *testing.T) {
 		t.Errorf("got plan %+v, want three units taken out", repair)
 	}
 	repair = decode[view.Repair](t,
-		r.expect(post("sales/drop-1/repair", `{"apply":true}`).with("X-Actor", "ann"), 200, ""))
+		r.expect(post("sales/drop-1/repair", `{"apply":true}`).with("Authorization", r.as("ann")), 200, ""))
 	if !repair.Applied || repair.Left == nil || !repair.Left.Clean || repair.Left.Stock != 11 ||
 		repair.Left.Rebuilds != 1 || len(repair.Left.Notes) != 1 {
 		t.Errorf("got repair %+v, want it done", repair)
@@ -188,6 +188,6 @@ func TestAdminSales(t *testing.T) {
 		t.Errorf("got page %+v", page)
 	}
 	r.expect(ask("GET", "sales?after=%00", ""), 400, "invalid-request")
-	r.logged("admin-api create drop-1; ann restock drop-1; ann pause drop-1; ann resume drop-1; ann reschedule drop-1; ann close drop-1; " +
-		"ann repair drop-1; admin-api create drop-2")
+	r.logged("bootstrap create drop-1; token:ann restock drop-1; token:ann pause drop-1; token:ann resume drop-1; token:ann reschedule drop-1; token:ann close drop-1; " +
+		"token:ann repair drop-1; bootstrap create drop-2")
 }

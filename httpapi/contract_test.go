@@ -168,7 +168,7 @@ func (c *contract) listed() []string {
 // status.
 func TestContractMatchesTheTableOfProblems(t *testing.T) {
 	t.Parallel()
-	matchesProblems(t, loadContract(t), httpapi.Problems, "method-not-allowed", "headers-too-large")
+	matchesProblems(t, loadContract(t), httpapi.Problems, "method-not-allowed", "headers-too-large", "local-only")
 }
 
 // matchesProblems compares a contract's codes and examples with a table. Codes that belong to no operation need no
@@ -223,6 +223,9 @@ func TestEveryListedAnswerIsGiven(t *testing.T) {
 	giveOutages(t, c)
 	giveBacklog(t, c)
 	giveStrict(t, c)
+	giveIdentity(t, c)
+	giveLimits(t, c)
+	giveEntry(t, c)
 	for _, answer := range c.listed() {
 		if !c.given[answer] {
 			t.Errorf("never given: %s", answer)

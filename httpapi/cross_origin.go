@@ -6,6 +6,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 	echomiddleware "github.com/labstack/echo/v4/middleware"
+
+	"sluice/httpapi/auth"
 )
 
 // preflightLife is how long a browser may remember what a page may do.
@@ -18,7 +20,7 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 		AllowOrigins: origins,
 		AllowMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete},
 		AllowHeaders: []string{
-			"Authorization", headerContentType, "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer", userHeader,
+			"Authorization", headerContentType, headerEntryTicket, "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer", auth.UserHeader,
 			headerRequestID,
 		},
 		ExposeHeaders: []string{

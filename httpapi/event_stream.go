@@ -47,6 +47,7 @@ func (s *Streams) Wait() { s.running.Wait() }
 type stream struct {
 	conn      net.Conn
 	watch     *notification.Watch
+	end       func() // of the watch, and of what counts it
 	sale      *pipeline.Sale
 	order     waitlist.Order // as it was last sent
 	heartbeat time.Duration
@@ -60,7 +61,7 @@ func (s *Streams) begin(c echo.Context, one *stream, seen int) error {
 	header := streamHeader(c.Response().Header().Clone())
 	conn, _, err := http.NewResponseController(c.Response()).Hijack()
 	if err != nil {
-		one.watch.Close()
+		one.end()
 		return err
 	}
 	c.Response().Status, c.Response().Committed = http.StatusOK, true // for the log and the metrics
@@ -97,7 +98,7 @@ func (s *stream) head(header http.Header, seen int) []byte {
 // That a client is gone shows at a write: the second heartbeat at the latest.
 func (s *stream) run(head []byte) {
 	defer func() { _ = s.conn.Close() }() // all was sent that can be
-	defer s.watch.Close()
+	defer s.end()
 	if !s.write(head) {
 		return
 	}

@@ -14,3 +14,12 @@ var AdminProblems = adminProblems
 
 // AdminContract is the admin side's document, as it is served.
 var AdminContract = newAdminDocument().body
+
+// MaxWaits is how many streams and waits a buyer may have at once.
+const MaxWaits = maxWaits
+
+// LogPerWindow is how many answers of a kind are logged in a second.
+const LogPerWindow = logPerWindow
+
+// NewLimited is the counter of what was refused because of a limit.
+var NewLimited = newLimited

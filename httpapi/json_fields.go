@@ -19,7 +19,12 @@ import (
 // intended. A field's type is that of what its value goes into: *string, *int, *int64, *bool, *time.Time (RFC 3339),
 // *[]string, *map[string]string. Errors: fieldError, *problem.
 func readFields(c echo.Context, into map[string]any) (map[string]bool, error) {
-	body, err := readJSON(c)
+	return readFieldsWithin(c, maxBodyBytes, into)
+}
+
+// readFieldsWithin is readFields with another limit of the body, in bytes.
+func readFieldsWithin(c echo.Context, limit int64, into map[string]any) (map[string]bool, error) {
+	body, err := readJSON(c, limit)
 	if err != nil || len(body) == 0 {
 		return nil, err
 	}

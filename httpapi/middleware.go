@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"sluice/httpapi/limits"
 )
 
 // clientGone is the status under which a request is logged and counted whose client left before the answer: it is no
@@ -21,6 +24,9 @@ type middleware struct {
 	durations durations
 	timeout   time.Duration // of the request's work in its stores
 	logOrders bool          // see Deps.LogOrders
+	guard     *guard        // nil: nothing is limited
+	sampler   logSampler    // of the log
+	addresses *limits.Addresses
 
 	// waits reports which requests are meant to last longer than timeout, and bound themselves; nil: none.
 	waits func(echo.Context) bool
@@ -34,6 +40,11 @@ func (v *middleware) wrap(next echo.HandlerFunc) echo.HandlerFunc {
 		secure(c.Response().Header())
 
 		request := c.Request()
+		if len(request.TransferEncoding) > 0 {
+			// A proxy in front may have taken what follows for a part of this request's body, by a Content-Length that net/http
+			// ignores beside it (RFC 9112, section 6.1): nothing more is read from this connection.
+			c.Response().Header()["Connection"] = closing
+		}
 		if v.waits == nil || !v.waits(c) {
 			ctx, cancel := context.WithTimeout(request.Context(), v.timeout)
 			defer cancel()
@@ -49,6 +60,16 @@ func (v *middleware) wrap(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
+// handle lets a request through to its handler, unless its client has sent too many.
+func (v *middleware) handle(c echo.Context, next echo.HandlerFunc) error {
+	if v.guard != nil {
+		if err := v.guard.takeClient(c); err != nil {
+			return err
+		}
+	}
+	return next(c)
+}
+
 // protect turns a panic into an error with a stack, so that one broken request harms no other.
 func (v *middleware) protect(c echo.Context, next echo.HandlerFunc) (err error) {
 	defer func() {
@@ -59,10 +80,18 @@ func (v *middleware) protect(c echo.Context, next echo.HandlerFunc) (err error) 
 		if p == http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
 			panic(p)
 		}
-		err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		err = &panicked{p, debug.Stack()}
 	}()
-	return next(c)
+	return v.handle(c, next)
 }
+
+// panicked is the error of a request whose handler panicked.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
 // refuse answers with the problem for an error, and returns it.
 func (v *middleware) refuse(c echo.Context, err error) *problem {
@@ -72,6 +101,7 @@ func (v *middleware) refuse(c echo.Context, err error) *problem {
 		panic(http.ErrAbortHandler)
 	}
 	p := problemFor(c, err)
+	pause(c.Request().Context(), p.hold)
 	_ = p.write(c) // only a problem that is no JSON could fail, and its strings and numbers always are
 	return p
 }
@@ -104,6 +134,13 @@ func (v *middleware) observe(c echo.Context, request *http.Request, took time.Du
 	if !v.log.Enabled(ctx, level) {
 		return
 	}
+	left := 0
+	if status != http.StatusInternalServerError && !v.logOrders { // what is wrong here is always logged
+		var logged bool
+		if logged, left = v.sampler.take(c.Path(), status, time.Now()); !logged {
+			return
+		}
+	}
 	attrs := []slog.Attr{
 		slog.String("method", request.Method),
 		slog.String("route", routeOf(c.Path())),
@@ -111,10 +148,17 @@ func (v *middleware) observe(c echo.Context, request *http.Request, took time.Du
 		slog.Int64("us", took.Microseconds()),
 		slog.String("request_id", requestID(c)),
 	}
+	attrs = append(attrs, slog.String("client", v.addresses.Of(request).String()))
+	if left > 0 {
+		attrs = append(attrs, slog.Int("unlogged", left))
+	}
 	if refused != nil {
 		attrs = append(attrs, slog.String("code", string(refused.Code)))
 		if refused.cause != nil {
 			attrs = append(attrs, slog.String("error", refused.cause.Error()))
+			if broken, ok := errors.AsType[*panicked](refused.cause); ok {
+				attrs = append(attrs, slog.String("stack", string(broken.stack)))
+			}
 		}
 	}
 	v.log.LogAttrs(ctx, level, "request", attrs...)
@@ -135,7 +179,7 @@ func (v *middleware) level(path, method string, status int) slog.Level {
 
 func usualForOrders(status int) bool {
 	switch status {
-	case http.StatusAccepted, http.StatusConflict, http.StatusServiceUnavailable, clientGone:
+	case http.StatusAccepted, http.StatusForbidden, http.StatusConflict, http.StatusServiceUnavailable, clientGone:
 		return true
 	default:
 		return false

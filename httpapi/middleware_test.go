@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice/httpapi"
+	"sluice/httpapi/auth"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
 )
@@ -118,7 +120,7 @@ func TestFaultsTellNothing(t *testing.T) {
 	}
 	line := r.logLine(t, got.problem().RequestID)
 	if line["level"] != "ERROR" || !strings.Contains(line["error"].(string), cause) ||
-		!strings.Contains(line["error"].(string), ".go:") {
+		!strings.Contains(fmt.Sprint(line["stack"]), ".go:") {
 		t.Errorf("got log %v, want the cause and where it was", line)
 	}
 
@@ -271,7 +273,7 @@ type leavingAuth struct{ leave func() }
 
 func (a leavingAuth) Authenticate(r *http.Request) (string, error) {
 	a.leave()
-	return httpapi.DevAuth{}.Authenticate(r)
+	return auth.Dev{}.Authenticate(r)
 }
 
 // waitingAuth is an authenticator that waits for as long as it may.

@@ -39,30 +39,49 @@ func (a *api) streamOrder(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	// Watch first, then read: what changes between the two is sent.
-	watch, err := a.Push.Watch(sale.ID, orderID, 0)
-	if err != nil {
-		return err
-	}
+	// Whose order it is comes before the watch, of which an order has a few.
 	order, err := bounded(c, func() (waitlist.Order, error) {
 		return a.order(c.Request().Context(), sale, userID, orderID)
 	})
-	if err == nil && !(order.Final() && order.Version == seen) && c.Request().Method != http.MethodHead {
-		one := &stream{watch: watch, sale: sale, order: order, heartbeat: a.Heartbeat}
-		if sale.Waitlist > 0 {
-			one.look = func(ctx context.Context) (waitlist.Order, error) { return a.order(ctx, sale, userID, orderID) }
-		}
-		return a.Streams.begin(c, one, seen)
-	}
-	watch.Close()
-	if err != nil {
+	switch {
+	case err != nil:
 		return notFound(err, codeUnknownOrder)
-	}
-	if order.Version == seen {
+	case order.Final() && order.Version == seen:
 		return c.NoContent(http.StatusNoContent)
+	case c.Request().Method == http.MethodHead:
+		streamHeader(c.Response().Header())
+		return c.NoContent(http.StatusOK)
 	}
-	streamHeader(c.Response().Header())
-	return c.NoContent(http.StatusOK)
+	one := &stream{sale: sale, order: order, heartbeat: a.Heartbeat}
+	if sale.Waitlist > 0 {
+		one.look = func(ctx context.Context) (waitlist.Order, error) { return a.order(ctx, sale, userID, orderID) }
+	}
+	return a.stream(c, one, userID, seen)
+}
+
+// stream watches an order and begins the stream. The hub reads an order when it is first watched, so that nothing is
+// missed which changed since it was looked at.
+func (a *api) stream(c echo.Context, one *stream, userID string, seen int) error {
+	leave, err := a.guard.enterWait(userID)
+	if err != nil {
+		return err
+	}
+	if one.watch, err = a.Push.Watch(one.sale.ID, one.order.ID, max(one.order.Version, 0)); err != nil {
+		leave()
+		return err
+	}
+	one.end = func() {
+		one.watch.Close()
+		leave()
+	}
+	if one.order.Version < 0 { // what is waited for has no row: a hint may have come before the watch, and comes once
+		one.order, err = bounded(c, func() (waitlist.Order, error) { return one.look(c.Request().Context()) })
+		if err != nil {
+			one.end()
+			return notFound(err, codeUnknownOrder)
+		}
+	}
+	return a.Streams.begin(c, one, seen)
 }
 
 // lastEventID is the version that the client has seen, or nothingSeen.

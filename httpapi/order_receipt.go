@@ -14,7 +14,8 @@ import (
 // receipt is an accept with its sale.
 type receipt struct {
 	admission.Receipt
-	sale *pipeline.Sale
+	sale   *pipeline.Sale
+	userID string
 }
 
 // sendReceipt answers 202. It depends on the receipt alone, so that a repeated request gets the same bytes.

@@ -29,6 +29,11 @@ func (a *api) placeAndWait(c echo.Context, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
+	leave, err := a.guard.enterWait(accepted.userID)
+	if err != nil {
+		return sendReceipt(c, &accepted)
+	}
+	defer leave()
 	watch, err := a.Push.Watch(accepted.SaleID, accepted.OrderID, 0)
 	if err != nil {
 		return sendReceipt(c, &accepted) // the preference is not applied, and the answer does not claim so

@@ -53,9 +53,10 @@ func giveOutages(t *testing.T, c *contract) {
 			cancel("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"),
 			askStream("/v1/sales/unknown-"+strconv.Itoa(i)+"/orders/01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f", "ann"))
 	}
-	few = append(few, waitlistCalls("unknown", "ann")...)
+	few = append(few, append(waitlistCalls("unknown", "ann"), askEntry("unknown", "ann", ""))...)
 	for i := range 12 {
 		many = append(many, waitlistCalls("unknown-"+strconv.Itoa(i), "ann")...)
+		many = append(many, askEntry("unknown-"+strconv.Itoa(i), "ann", ""))
 	}
 	few = append(few, get(location, "ann"), delivery("msg_1",
 		paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.NewString()}, nil)))

@@ -33,19 +33,12 @@ type paymentView struct {
 // takePayment answers POST /v1/webhooks/payments. Nothing but a counter is written before the signature of the body, as
 // it was received, is verified; from then on every answer but a 503 is recorded first.
 func (a *api) takePayment(c echo.Context) error {
-	if len(a.webhooks) == 0 {
+	if a.WebhookSecrets == nil {
 		return newProblem(codeWebhooksOff,
 			"this api has no secret to verify webhooks with: set PAYMENT_WEBHOOK_SECRET and start it again")
 	}
-	body, err := readBody(c)
+	body, err := a.readWebhook(c)
 	if err != nil {
-		if _, oversized := errors.AsType[*problem](err); oversized {
-			a.Payments.Count(payments.Oversized)
-		}
-		return err
-	}
-	if counted, err := a.webhooks.verify(body, c.Request().Header); err != nil {
-		a.Payments.Count(counted)
 		return err
 	}
 	kind, data, wrong := readEvent(body)
@@ -65,16 +58,63 @@ func (a *api) takePayment(c echo.Context) error {
 		wrong = checkWebhookID(payment.WebhookID)
 	}
 	ctx := c.Request().Context()
-	switch {
-	case wrong != nil:
+	if wrong != nil {
 		payment, err = a.Payments.Refuse(ctx, payment, payments.Refusal(payments.ReasonInvalid, "%s", wrong.Error()))
-	default:
-		payment, err = a.Payments.Pay(ctx, payment)
+		if err != nil {
+			return err
+		}
+		return sendPayment(c, &payment)
 	}
+	recorded, err := a.Payments.Pay(ctx, payment)
 	if err != nil {
 		return err
 	}
-	return sendPayment(c, &payment)
+	if !samePayment(&payment, &recorded) {
+		return webhookReused(payment.WebhookID)
+	}
+	return sendPayment(c, &recorded)
+}
+
+// samePayment reports whether what is recorded under a webhook's id is what the webhook says, as far as it is kept.
+func samePayment(webhook, recorded *payments.Payment) bool {
+	given := webhook.Readable()
+	return given.PaymentID == recorded.PaymentID && given.SaleID == recorded.SaleID && given.OrderID == recorded.OrderID &&
+		given.Amount == recorded.Amount && given.Currency == recorded.Currency
+}
+
+// webhookReused refuses a message whose id belongs to another one: which of the two was meant, nothing can tell.
+func webhookReused(id string) error {
+	return newProblem(codeIdempotencyKeyReused,
+		"the webhook-id "+id+" was used before, for a message that says something else; give each message an id of its own")
+}
+
+// readWebhook returns the body of a webhook with the right signature. What is cheap comes first: a client that sent too
+// many wrong ones, and headers that can't be right, cost no body.
+func (a *api) readWebhook(c echo.Context) ([]byte, error) {
+	r := c.Request()
+	if err := a.guard.peekWebhook(r); err != nil {
+		return nil, err
+	}
+	keys := a.WebhookSecrets.current()
+	counted, err := keys.verifyHeaders(r.Header)
+	var body []byte
+	if err == nil {
+		counted = payments.Oversized
+		if body, err = readBody(c, maxBodyBytes); err != nil {
+			if _, oversized := errors.AsType[*problem](err); !oversized {
+				return nil, err
+			}
+		}
+	}
+	if err == nil {
+		counted, err = keys.verify(body, r.Header)
+	}
+	if err == nil {
+		return body, nil
+	}
+	a.Payments.Count(counted)
+	a.guard.chargeWebhook(r)
+	return nil, err
 }
 
 func checkWebhookID(id string) error {
@@ -146,6 +186,7 @@ var refusals = map[payments.Reason]problemCode{
 	payments.ReasonInvalid:        codeInvalidRequest,
 	payments.ReasonUnknownSale:    codeUnknownSale,
 	payments.ReasonUnknownOrder:   codeUnknownOrder,
+	payments.ReasonOrderDropped:   codeUnknownOrder,
 	payments.ReasonForeignOrder:   codeUnknownOrder,
 	payments.ReasonAmountMismatch: codeAmountMismatch,
 	payments.ReasonPaymentReused:  codePaymentReused,

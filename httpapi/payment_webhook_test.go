@@ -22,6 +22,13 @@ import (
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
+func secretsOf(t testing.TB, secrets ...string) *httpapi.WebhookSecrets {
+	t.Helper()
+	s, err := httpapi.NewWebhookSecrets(secrets)
+	must(t, err)
+	return s
+}
+
 func (r *rig) newPayments() *payments.Service {
 	r.metrics = prometheus.NewRegistry()
 	parts := r.parts()
@@ -136,6 +143,7 @@ func givePayments(t *testing.T, c *contract) {
 	r.expect(delivery("msg_amount", paymentOf(bob, map[string]any{"amount": 1, "payment_id": "p3"})), 422,
 		"amount-mismatch")
 	r.expect(delivery("msg_reused", paymentOf(bob, map[string]any{"amount": 1})), 422, "payment-reused")
+	r.expect(delivery("msg_bob", paymentOf(bob, map[string]any{"amount": 1})), 422, "idempotency-key-reused")
 	r.expect(delivery("msg_refund", refundOf("pay_"+bob.OrderID, nil)), 422, "refund-refused")
 	r.expect(delivery("msg_nobody", refundOf("p9", nil)), 404, "unknown-payment")
 
@@ -144,6 +152,31 @@ func givePayments(t *testing.T, c *contract) {
 	if got.header.Get("Retry-After") != "60" || !strings.Contains(got.problem().Detail, "PAYMENT_WEBHOOK_SECRET") {
 		t.Errorf("without a secret: got %v %s", got.header, got.body)
 	}
+}
+
+// TestAReusedWebhookID: a message whose id belongs to another one is refused, whatever the first became, and changes
+// nothing; the first may come again.
+func TestAReusedWebhookID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigOptions{})
+	sale := r.create(pricedSale("drop-1", 10))
+	ann, bob := r.place("drop-1", "ann", ""), r.place("drop-1", "bob", "")
+	r.persist(sale)
+	first := delivery("msg_1", paymentOf(ann, nil))
+	r.paid(first, 200, "paid", "", "paid")
+	r.expect(delivery("msg_2", paymentOf(bob, map[string]any{"amount": 7})), 422, "amount-mismatch")
+	for _, id := range []string{"msg_1", "msg_2"} {
+		r.expect(delivery(id, paymentOf(bob, nil)), 422, "idempotency-key-reused")
+		r.expect(delivery(id, paymentOf(ann, map[string]any{"currency": "USD"})), 422, "idempotency-key-reused")
+	}
+	if order, err := r.store.Order(t.Context(), "drop-1", bob.OrderID); err != nil || order.Status != "awaiting_payment" {
+		t.Errorf("bob's order: got %s, %v", order.Status, err)
+	}
+	r.paid(first, 200, "paid", "", "paid")
+	r.paid(delivery("msg_3", paymentOf(bob, nil)), 200, "paid", "", "paid")
+
+	r.expect(delivery("msg_4", refundOf("pay_"+bob.OrderID, nil)), 422, "refund-refused")
+	r.expect(delivery("msg_4", refundOf("pay_"+ann.OrderID, nil)), 422, "idempotency-key-reused")
 }
 
 // empty takes everything out of a sale's streams, as settling does.
@@ -332,7 +365,7 @@ func (c call) body1(body string) call {
 func TestPaymentsAndEndings(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigOptions{deps: func(d *httpapi.Deps) { // a secret that is being replaced
-		d.WebhookSecrets = []string{"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", webhookSecret}
+		d.WebhookSecrets = secretsOf(t, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", webhookSecret)
 	}})
 	sale := r.create(pricedSale("drop-1", 10))
 	ann, bob, cat := r.place("drop-1", "ann", `{"quantity":3}`), r.place("drop-1", "bob", ""), r.place("drop-1", "cat", "")

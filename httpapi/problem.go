@@ -1,11 +1,15 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"sluice/httpapi/limits"
 )
 
 // fieldError says which part of a request breaks which rule. Field is the name of a body field, a header or a query
@@ -30,12 +34,19 @@ type problem struct {
 	OrderID     string       `json:"order_id,omitempty"`
 	OrderStatus string       `json:"order_status,omitempty"`
 	OpensAt     string       `json:"opens_at,omitempty"`
-	MaxQuantity int          `json:"max_quantity,omitempty"`
-	Waitlist    bool         `json:"waitlist,omitempty"` // of a sold-out sale: one may wait
+	NotBefore   string       `json:"not_before,omitempty"` // of an entry ticket
+	// RetryAfterMs is how long it is until then: Retry-After has whole seconds only, and a clock may be wrong.
+	RetryAfterMs int64 `json:"retry_after_ms,omitempty"`
+	MaxQuantity  int   `json:"max_quantity,omitempty"`
+	Waitlist     bool  `json:"waitlist,omitempty"` // of a sold-out sale: one may wait
 
 	location  string // header Location
 	challenge string // header WWW-Authenticate
 	cause     error  // for the log, never for the client
+
+	retryAfter time.Duration   // header Retry-After, where it is not that of the code
+	limit      *limits.Refusal // that was reached; nil: none
+	hold       time.Duration   // how long the answer is held back
 }
 
 func newProblem(code problemCode, detail string) *problem {
@@ -71,8 +82,11 @@ func (p *problem) because(cause error) *problem {
 func (p *problem) write(c echo.Context) error {
 	h := c.Response().Header()
 	p.Instance, p.RequestID = c.Request().URL.EscapedPath(), requestID(c)
-	if wait := problemOf[p.Code].RetryAfter; wait > 0 {
+	if wait := cmp.Or(p.retryAfter, problemOf[p.Code].RetryAfter); wait > 0 {
 		h[headerRetryAfter] = []string{strconv.Itoa(int(wait.Seconds()))}
+	}
+	if p.limit != nil {
+		limitHeaders(h, p.limit)
 	}
 	if p.location != "" {
 		h[headerLocation] = []string{p.location}

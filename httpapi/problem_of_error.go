@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/httpapi/auth"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
+	"sluice/pipeline/idempotency"
 )
 
 // codeOf maps the pipeline's kinds of errors to codes. KindNotFound is not here: only the handler knows whether a sale
@@ -30,16 +33,31 @@ func problemFor(c echo.Context, err error) *problem {
 	if field, ok := errors.AsType[fieldError](err); ok {
 		return invalid(field)
 	}
-	if anonymous, ok := errors.AsType[*unauthenticated](err); ok {
-		p := newProblem(codeUnauthenticated, anonymous.Detail)
-		p.challenge = anonymous.Challenge
+	if header, ok := errors.AsType[*auth.BadHeader](err); ok {
+		return invalid(fieldError{header.Name, header.Detail})
+	}
+	if tooMany, ok := errors.AsType[*auth.TooManyAttempts](err); ok {
+		p := newProblem(codeTooManyAttempts, tooMany.Error())
+		p.retryAfter = time.Duration(tooMany.Seconds()) * time.Second
 		return p
+	}
+	if refused, ok := errors.AsType[*auth.Refused](err); ok {
+		p := newProblem(codeUnauthenticated, refused.Detail)
+		p.challenge = refused.Challenge
+		return p
+	}
+	if e, ok := errors.AsType[*pipeline.Error](err); ok && errors.Is(err, auth.ErrKeysUnavailable) {
+		return newProblem(codeIdentityUnavailable, e.Message).because(err)
 	}
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && errors.Is(err, admission.ErrDurabilityUnavailable) {
 		return newProblem(codeNotDurable, e.Message).because(err)
 	}
 	if e, ok := errors.AsType[*pipeline.Error](err); ok && codeOf[e.Kind] != "" {
-		return newProblem(codeOf[e.Kind], e.Message).because(err)
+		p := newProblem(codeOf[e.Kind], e.Message).because(err)
+		if idempotency.IsForNow(err) {
+			p.retryAfter = time.Second
+		}
+		return p
 	}
 	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
 		return unrouted(c, e)

@@ -42,12 +42,25 @@ const (
 	codeHeadersTooLarge      problemCode = "headers-too-large"
 	codeInternal             problemCode = "internal"
 	codeOverloaded           problemCode = "overloaded"
+	codeTooManyRequests      problemCode = "too-many-requests"
+	codeLocalOnly            problemCode = "local-only"
 	codeBacklogFull          problemCode = "backlog-full"
 	codeStoreUnavailable     problemCode = "store-unavailable"
 	codeSaleNotLoaded        problemCode = "sale-not-loaded"
 	codeNotDurable           problemCode = "durability-unavailable"
+	codeIdentityUnavailable  problemCode = "identity-unavailable"
+	codeEntryTicketRequired  problemCode = "entry-ticket-required"
+	codeEntryTicketInvalid   problemCode = "entry-ticket-invalid"
+	codeEntryTicketEarly     problemCode = "entry-ticket-early"
+	codeEntryTicketsOff      problemCode = "entry-tickets-off"
+	codeEntryNotOpen         problemCode = "entry-not-open"
+	codeEntryRefused         problemCode = "entry-refused"
+	codeEntryUnavailable     problemCode = "entry-unavailable"
+	codeNoEntryTicket        problemCode = "no-entry-ticket"
 
 	// Of the admin side only.
+	codeForbidden           problemCode = "forbidden"
+	codeTooManyAttempts     problemCode = "too-many-attempts"
 	codeConflict            problemCode = "conflict"
 	codeIdempotencyKeyInUse problemCode = "idempotency-key-in-use"
 	codeUnknownDeadLetter   problemCode = "unknown-dead-letter"
@@ -198,7 +211,7 @@ var problems = []definition{
 	},
 	{
 		codeTooLarge, http.StatusRequestEntityTooLarge, 0, "Body too large",
-		"The body is larger than 64 KiB.",
+		"The body is larger than 4 KiB (a webhook, or a body of the admin API: 64 KiB).",
 		"An order is less than 100 bytes: {\"quantity\":1}. A webhook about a payment has some hundred bytes.",
 	},
 	{
@@ -220,6 +233,16 @@ var problems = []definition{
 		codeInternal, http.StatusInternalServerError, 0, "Internal error",
 		"The server failed. The cause was logged under request_id.",
 		"Try again, with the same Idempotency-Key. If it persists, report the request_id.",
+	},
+	{
+		codeLocalOnly, http.StatusForbidden, 0, "Only for this machine",
+		"This address is for programs on the machine itself, and the request was made under another name or forwarded.",
+		"Call it as localhost. Where others are to reach it, set AUTH_MODE, HTTP_ADDR and ADMIN_ADDR for that, or ALLOWED_HOSTS.",
+	},
+	{
+		codeTooManyRequests, http.StatusTooManyRequests, time.Second, "Too many requests",
+		"One buyer, one client address or one sale has asked for more than its share. Nothing was done. RateLimit-Policy names the limit.",
+		"Ask again after Retry-After, and no more often than RateLimit-Policy says.",
 	},
 	{
 		codeOverloaded, http.StatusServiceUnavailable, time.Second, "Overloaded",
@@ -247,10 +270,65 @@ var problems = []definition{
 			"from the stock; an order of an earlier request is not affected.",
 		"Try again after Retry-After, with the same Idempotency-Key.",
 	},
+	{
+		codeIdentityUnavailable, http.StatusServiceUnavailable, 5 * time.Second, "Identity unavailable",
+		"The keys that prove who buyers are can't be fetched at the moment. Nothing is known about the token, and nothing was done.",
+		"Try again after Retry-After, with the same token: signing in again does not help.",
+	},
+	{
+		codeEntryTicketRequired, http.StatusForbidden, 0, "Entry ticket required",
+		"Orders of this sale, and joins of its waitlist, need an entry ticket, and the request has none.",
+		"Ask for one with POST /v1/sales/{sale}/ticket, before the sale opens, and send it in the header Entry-Ticket.",
+	},
+	{
+		codeEntryTicketInvalid, http.StatusForbidden, 0, "Entry ticket not valid",
+		"The entry ticket is not one of this buyer for this sale, it has expired, or the key that signed it is out of use.",
+		"Ask for another one with POST /v1/sales/{sale}/ticket. A ticket is good for its own buyer and sale only.",
+	},
+	{
+		codeEntryTicketEarly, http.StatusForbidden, time.Second, "Too early for this entry ticket",
+		"Buyers are let in one after the other, and the turn of this one has not come. not_before says when it does.",
+		"Order at not_before, with the same ticket. Asking earlier or more often changes nothing.",
+	},
+	{
+		codeEntryNotOpen, http.StatusConflict, time.Second, "No entry tickets yet",
+		"Entry tickets of this sale are given from not_before on, some time before it opens.",
+		"Ask at not_before or later, before the sale opens: later ones are good later.",
+	},
+	{
+		codeNoEntryTicket, http.StatusConflict, 0, "No entry ticket needed",
+		"Orders of this sale need no entry ticket.",
+		"Order without one. /v1/sales/{sale} says in entry_ticket whether one is needed.",
+	},
+	{
+		codeEntryRefused, http.StatusForbidden, 0, "Entry refused",
+		"The shop's own check in front of this sale did not let the buyer pass. The detail has its reason, if it gave one.",
+		"Do what the shop asks for, for instance solve its captcha, and ask again with the new proof.",
+	},
+	{
+		codeEntryUnavailable, http.StatusServiceUnavailable, 2 * time.Second, "Entry check unavailable",
+		"The shop's own check in front of this sale gave no answer, so no entry ticket was given.",
+		"Try again after Retry-After, with the same proof, or another one if it can be used once only.",
+	},
+	{
+		codeEntryTicketsOff, http.StatusServiceUnavailable, time.Minute, "Entry tickets not configured",
+		"Orders of this sale need an entry ticket, and this api was started without keys to give and verify them.",
+		"Set ENTRY_TICKET_KEYS and start the api again, or let the sale do without: sluice sale edit --no-entry-ticket.",
+	},
 }
 
 // adminProblems are the additional ones of the admin side.
 var adminProblems = []definition{
+	{
+		codeForbidden, http.StatusForbidden, 0, "Forbidden",
+		"The token is valid, and its role does not allow this. The detail says which role does.",
+		"Use a token of that role: sluice token add makes one.",
+	},
+	{
+		codeTooManyAttempts, http.StatusTooManyRequests, time.Minute, "Too many attempts",
+		"So many wrong tokens came from this address, or from all, that none is looked at for a while.",
+		"Wait for Retry-After, and send the right token. sluice token ls shows which there are.",
+	},
 	{
 		codeConflict, http.StatusConflict, 0, "Conflict",
 		"The current state does not allow it; the detail says why.",

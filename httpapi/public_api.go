@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/gommon/log"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/httpapi/entry"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/lifecycle"
@@ -45,7 +46,10 @@ type Deps struct {
 	Log       *slog.Logger
 
 	Payments       *payments.Service // required where there are secrets
-	WebhookSecrets []string          // that webhooks of payments are signed with; none: webhooks are refused
+	WebhookSecrets *WebhookSecrets   // nil: webhooks of payments are refused
+
+	// Entry gives and checks entry tickets; nil: one without keys, so that sales which need them take no order.
+	Entry *entry.Service
 
 	Ready   *Readiness            // what /readyz answers; nil: always ready
 	Version Version               // what /version answers
@@ -62,6 +66,9 @@ type Deps struct {
 	// CORSOrigins are the origins whose pages may call this API from a browser; none: no page may.
 	CORSOrigins []string
 
+	// Limits bound what one client may do.
+	Limits Limits
+
 	// Streams counts the streams of events, so that a server can wait for their end; nil: none does.
 	Streams *Streams
 	// Heartbeat is how often an idle stream of events sends a comment; default 15 s.
@@ -75,8 +82,8 @@ const requestTimeout = 5 * time.Second
 
 type api struct {
 	Deps
-	webhooks webhookKeys
-	signer   *streamSigner
+	guard  *guard
+	signer *streamSigner
 }
 
 // New returns the handler of the public side. It panics when a required dependency is missing, which is a mistake in
@@ -99,18 +106,24 @@ func New(d Deps) http.Handler {
 	if d.Heartbeat == 0 {
 		d.Heartbeat = defaultHeartbeat
 	}
-	webhooks, err := newWebhookKeys(d.WebhookSecrets)
-	if err != nil || len(webhooks) > 0 && d.Payments == nil {
-		panic("httpapi: WebhookSecrets must be base64, and need Payments")
+	if d.Entry == nil {
+		d.Entry, _ = entry.NewService(entry.Options{}) // what could be wrong is an option
+	}
+	if d.WebhookSecrets != nil && d.Payments == nil {
+		panic("httpapi: WebhookSecrets need Payments")
 	}
 	signer, err := newStreamSigner(d.StreamSecret)
 	if err != nil {
 		panic("httpapi: " + err.Error())
 	}
-	a := &api{Deps: d, webhooks: webhooks, signer: signer}
+	g := newGuard(d.Limits, d.Metrics)
+	if g.buyers != nil {
+		d.Auth = limitedBuyers{d.Auth, g}
+	}
+	a := &api{Deps: d, guard: g, signer: signer}
 	common := middleware{
 		log: d.Log, durations: newDurations(d.Metrics), timeout: requestTimeout, waits: waits,
-		logOrders: d.LogOrders,
+		logOrders: d.LogOrders, guard: g, addresses: g.addresses,
 	}
 	e := newEcho()
 	e.Use(common.wrap)

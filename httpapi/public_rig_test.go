@@ -17,6 +17,9 @@ import (
 
 	"sluice/db"
 	"sluice/httpapi"
+	"sluice/httpapi/auth"
+	"sluice/httpapi/entry"
+	"sluice/httpapi/limits"
 	"sluice/internal/process"
 	"sluice/internal/testkit"
 	"sluice/pipeline"
@@ -53,6 +56,8 @@ type rig struct {
 	endPush   func()               // ends the hub, as a server that stops does
 	payments  *payments.Service
 	metrics   *prometheus.Registry // of the payments
+	ring      *entry.Ring          // of the entry tickets
+	entry     *entry.Service
 }
 
 type rigOptions struct {
@@ -62,6 +67,8 @@ type rigOptions struct {
 	contract    *contract // empty: one of its own
 	push        notification.HubConfig
 	deps        func(*httpapi.Deps)
+	entry       entry.Options
+	connections *limits.Connections // nil: no limits
 }
 
 func newRig(t testing.TB, o rigOptions) *rig {
@@ -92,12 +99,13 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	r.verify(admission)
 	parts := r.parts()
 	r.payments = r.newPayments()
+	r.newEntry(o.entry)
 	deps := httpapi.Deps{
-		Payments: r.payments, WebhookSecrets: []string{webhookSecret},
+		Payments: r.payments, WebhookSecrets: secretsOf(t, webhookSecret),
 
 		Admission: admission, Sales: r.sales, Stock: parts.Stock(),
 		Orders: parts.Lookup(), Cancel: parts.Canceller(), Waitlist: parts.Waitlist(),
-		Push: r.push(o.push), Auth: devAuth{}, Log: log, Metrics: r.registry,
+		Push: r.push(o.push), Auth: devAuth{}, Entry: r.entry, Log: log, Metrics: r.registry,
 		Ready: httpapi.NewReadiness(log,
 			httpapi.Check{Name: "redis", Run: func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }},
 			httpapi.Check{Name: "postgres", Run: r.store.Ping}),
@@ -111,7 +119,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		r.endPush() // ends every stream
 		deps.Streams.Wait()
 	})
-	r.serve(httpapi.New(deps))
+	r.serve(httpapi.New(deps), o.connections)
 	return r
 }
 
@@ -160,6 +168,15 @@ func (r *rig) parts() *process.Parts {
 	return parts
 }
 
+// worker is a store that may do no more than a worker's. The rig's own may do no more than an api's.
+func (r *rig) worker() *db.Store {
+	r.t.Helper()
+	store, err := db.Open(r.t.Context(), testkit.AsWorker(r.database), db.Options{})
+	must(r.t, err)
+	r.t.Cleanup(store.Close)
+	return store
+}
+
 func (r *rig) connect(o rigOptions) {
 	r.rdb = testkit.Redis(r.t)
 	if o.redisURL != "" {
@@ -168,15 +185,19 @@ func (r *rig) connect(o rigOptions) {
 	if r.database == "" {
 		r.database = testkit.Database(r.t)
 	}
-	store, err := db.Open(r.t.Context(), r.database, db.Options{})
+	store, err := db.Open(r.t.Context(), testkit.AsAPI(r.database), db.Options{})
 	must(r.t, err)
 	r.t.Cleanup(store.Close)
 	r.store = store
 }
 
-func (r *rig) serve(h http.Handler) {
+func (r *rig) serve(h http.Handler, connections *limits.Connections) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(r.t, err)
+	if connections != nil {
+		connections.Refused = httpapi.CountRefused(r.registry)
+		l = connections.Listener(l)
+	}
 	server := httpapi.Server("", h)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(httpapi.Listener(l)) }()
@@ -197,7 +218,7 @@ func (r *rig) serve(h http.Handler) {
 	})
 }
 
-// devAuth is DevAuth with a buyer at whom the program breaks, to see what a fault looks like from outside.
+// devAuth is auth.Dev with a buyer at whom the program breaks, to see what a fault looks like from outside.
 type devAuth struct{}
 
 const breakingUser = "breaks-the-program"
@@ -206,7 +227,7 @@ func (devAuth) Authenticate(r *http.Request) (string, error) {
 	if r.Header.Get("X-User-Id") == breakingUser {
 		panic("a cause that no client may see")
 	}
-	return httpapi.DevAuth{}.Authenticate(r)
+	return auth.Dev{}.Authenticate(r)
 }
 
 // newSale is an open sale; change it before it is created.

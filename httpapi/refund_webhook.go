@@ -37,7 +37,17 @@ func (a *api) takeRefund(c echo.Context, data json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	if wrong == nil && !sameRefund(&refund, &record.Refund) {
+		return webhookReused(refund.WebhookID)
+	}
 	return sendRefund(c, &record.Refund)
+}
+
+// sameRefund is samePayment for refunds.
+func sameRefund(webhook, recorded *payments.Refund) bool {
+	given := webhook.Readable()
+	return given.RefundID == recorded.RefundID && given.PaymentID == recorded.PaymentID &&
+		given.Amount == recorded.Amount && given.Currency == recorded.Currency && given.Partial == recorded.Partial
 }
 
 // readRefund reads the data of a refund. It returns what could be read also beside an error, which is a fieldError.

@@ -37,6 +37,8 @@ type saleView struct {
 	Currency             string `json:"currency,omitempty"`
 	LimitGroup           string `json:"limit_group,omitempty"`
 	GroupLimit           int    `json:"group_limit,omitempty"` // units of a buyer in all sales of the group
+	EntryTicket          bool   `json:"entry_ticket"`          // whether an order needs one
+	EntrySpreadSeconds   int64  `json:"entry_spread_seconds,omitempty"`
 }
 
 // sale returns the sale that the path names, or the problem that says why there is none.
@@ -106,6 +108,9 @@ func (a *api) view(s *pipeline.Sale, remaining int64, known bool) saleView {
 		Total: s.Total, MaxQuantity: s.MaxQuantity,
 		PaymentWindowSeconds: int64(s.PaymentWindow / time.Second), Waitlist: s.Waitlist > 0, UnitPrice: price,
 		Currency: currency, LimitGroup: s.LimitGroup, GroupLimit: s.GroupLimit,
+	}
+	if v.EntryTicket = s.EntryTicket; v.EntryTicket {
+		v.EntrySpreadSeconds = int64(s.EntrySpread / time.Second)
 	}
 	if known {
 		remaining = min(remaining, s.Total) // the definition may be a second behind a restock

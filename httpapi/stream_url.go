@@ -14,6 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sluice/httpapi/auth"
 	"sluice/internal/view"
 )
 
@@ -90,7 +91,7 @@ func (s *streamSigner) buyer(q *query, saleID, orderID string, now time.Time) (s
 }
 
 func badStreamURL(detail string) error {
-	return &unauthenticated{streamChallenge, detail + "; POST to …/events/url gives another one"}
+	return &auth.Refused{Challenge: streamChallenge, Detail: detail + "; POST to …/events/url gives another one"}
 }
 
 // streamView is a signed URL.
@@ -122,6 +123,7 @@ func (a *api) streamBuyer(c echo.Context) (userID, orderID string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	q.lax = true // clients add their own, such as lastEventId
 	if !q.values.Has(paramSignature) {
 		return a.buyerAndOrder(c)
 	}

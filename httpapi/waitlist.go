@@ -47,6 +47,9 @@ func (a *api) joinWaitlist(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.enter(c, sale, request.UserID); err != nil {
+		return err
+	}
 	d, err := a.Waitlist.Join(c.Request().Context(), sale, request)
 	if err != nil {
 		return err
@@ -74,6 +77,9 @@ func notJoined(sale *pipeline.Sale, d *waitlist.Decision) error {
 		return newProblem(codeAlreadyWaiting, fmt.Sprintf("you wait for %d units, at position %d", d.Entry.Quantity,
 			d.Position))
 	case waitlist.KeyReused:
+		if d.OrderID != "" {
+			return keyReused("with this Idempotency-Key you have ordered another quantity", d.OrderID)
+		}
 		return keyReused("with this Idempotency-Key you wait for another quantity", d.Entry.OrderID)
 	case waitlist.NoWaitlist:
 		return newProblem(codeNoWaitlist, "this sale has no waitlist")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
@@ -17,8 +18,31 @@ const webhookChallenge = `Standard-Webhooks headers="webhook-id webhook-timestam
 // came, within five minutes of now. Any of them is accepted, so that a secret can be replaced without losing a message.
 type webhookKeys []*standardwebhooks.Webhook
 
+// WebhookSecrets are what webhooks of payments are signed with. They can be replaced while webhooks arrive.
+type WebhookSecrets struct{ keys atomic.Pointer[webhookKeys] }
+
+// NewWebhookSecrets takes one secret or several of the form whsec_…. Its error repeats none.
+func NewWebhookSecrets(secrets []string) (*WebhookSecrets, error) {
+	s := &WebhookSecrets{}
+	return s, s.Replace(secrets)
+}
+
+// Replace makes these the only secrets. Its error repeats none, and leaves those before in force.
+func (s *WebhookSecrets) Replace(secrets []string) error {
+	keys, err := newWebhookKeys(secrets)
+	if err == nil {
+		s.keys.Store(&keys)
+	}
+	return err
+}
+
+func (s *WebhookSecrets) current() webhookKeys { return *s.keys.Load() }
+
 // newWebhookKeys takes secrets of the form whsec_…; what their bytes must be is checked where settings are read.
 func newWebhookKeys(secrets []string) (webhookKeys, error) {
+	if len(secrets) == 0 {
+		return nil, errors.New("there is no webhook secret")
+	}
 	var keys webhookKeys
 	for i, secret := range secrets {
 		key, err := standardwebhooks.NewWebhook(secret)
@@ -30,6 +54,15 @@ func newWebhookKeys(secrets []string) (webhookKeys, error) {
 	return keys, nil
 }
 
+// verifyHeaders returns the error in the headers of a webhook whose body is not read yet, as verify does.
+func (k webhookKeys) verifyHeaders(h http.Header) (payments.Outcome, error) {
+	err := k[0].Verify(nil, h)
+	if err == nil || errors.Is(err, standardwebhooks.ErrNoMatchingSignature) {
+		return "", nil // the library looks at the signature last
+	}
+	return unsigned(err)
+}
+
 // verify returns the error in a webhook's signature, or nil, and the outcome under which it is counted.
 func (k webhookKeys) verify(body []byte, h http.Header) (payments.Outcome, error) {
 	err := standardwebhooks.ErrNoMatchingSignature
@@ -38,6 +71,10 @@ func (k webhookKeys) verify(body []byte, h http.Header) (payments.Outcome, error
 			return "", nil
 		}
 	}
+	return unsigned(err)
+}
+
+func unsigned(err error) (payments.Outcome, error) {
 	counted, detail := payments.Forged, "the webhook-signature is not that of this body, id and time under our secret"
 	switch {
 	case errors.Is(err, standardwebhooks.ErrMessageTooOld):

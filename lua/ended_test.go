@@ -51,6 +51,21 @@ func TestAKeyOutlivesItsOrder(t *testing.T) {
 			t.Errorf("ann joins under %s: got %+v, want ended and %+v", key, got, want)
 		}
 	}
+	more := again(9, "key1", "payload1")
+	more.Quantity = first.Slot.Quantity + 1
+	same(t, "ann joins for more under the key of an order that has ended", f.join(more), lua.JoinReply{
+		Code: lua.JoinKeyReused, Slot: first.Slot, OpensMS: sale.OpensMS, MaxQuantity: sale.MaxQuantity,
+	})
+	third := f.mustAdmit(request(3, "bob")).Outcomes[0].Slot
+	more = request(9, "bob")
+	more.KeyHash, more.Quantity = third.KeyHash, third.Quantity+1
+	same(t, "bob joins for more under the key of his order", f.join(more), lua.JoinReply{
+		Code: lua.JoinKeyReused, Slot: third, OpensMS: sale.OpensMS, MaxQuantity: sale.MaxQuantity,
+	})
+	more.KeyHash = "key9"
+	if got := f.join(more); got.Code != lua.JoinAlreadyOrdered || got.Slot != third {
+		t.Errorf("bob joins for more under a new key: got %+v, want already-ordered and %+v", got, third)
+	}
 	sale.State, sale.Version = "closed", 2
 	f.mustAdjust(sale)
 	check("closed")

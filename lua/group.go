@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// groupSource stands at the head of every script that makes a sale one of a group, or takes units of it: load, install,
-// admit, join.
+// groupSource stands at the head of every script that makes a sale one of a group, takes units of it, or takes it out
+// of the group: load, install, admit, join, retire.
 //
 //go:embed group.lua
 var groupSource string

@@ -83,10 +83,7 @@ if tonumber(entries) > 0 then
   redis.call('PERSIST', waitlist)
   redis.call('PERSIST', waiting)
 end
-if group ~= '' then
-  redis.call('HSET', sale, 'group', group, 'group_limit', group_limit)
-end
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
   'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', accepted, 'released', released,
-  'waitlist', limit, 'tickets', tickets, 'waiting', entries)
+  'waitlist', limit, 'tickets', tickets, 'waiting', entries, group_fields(group, group_limit))
 return 'installed'

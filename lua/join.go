@@ -16,11 +16,12 @@ var joinScript = newScript("join", groupSource+joinSource)
 // JoinCode is the outcome of a request to wait.
 type JoinCode string
 
-// Every code. The first three come with the buyer's waitlist entry, the next two with the slot.
+// Every code. The first three come with the buyer's waitlist entry, the next two with the slot, and key-reused with the
+// one that has the key.
 const (
 	JoinJoined         JoinCode = "joined"           // the buyer waits, since now or since an earlier request
 	JoinAlreadyWaiting JoinCode = "already-waiting"  // for another number of units
-	JoinKeyReused      JoinCode = "key-reused"       // likewise, with the same idempotency key
+	JoinKeyReused      JoinCode = "key-reused"       // likewise, or has ordered so, with the same idempotency key
 	JoinAlreadyOrdered JoinCode = "already-ordered"  // the buyer has an order
 	JoinEnded          JoinCode = "ended"            // the buyer had one under the same idempotency key, which has ended
 	JoinNoWaitlist     JoinCode = "no-waitlist"      // the sale has none
@@ -39,7 +40,7 @@ const (
 type JoinReply struct {
 	Code        JoinCode
 	Entry       WaitlistEntry // of a buyer who waits
-	Slot        Slot          // with JoinAlreadyOrdered and JoinEnded
+	Slot        Slot          // with JoinAlreadyOrdered and JoinEnded; with JoinKeyReused of an order
 	Held        int64         // with JoinOverGroupLimit: units in the other sales of the group
 	Position    int64         // from 1; 0 for a buyer who does not wait
 	OpensMS     int64         // Unix time in ms
@@ -82,6 +83,10 @@ func decodeJoin(reply any) (JoinReply, error) {
 		return JoinReply{}, err
 	}
 	r := JoinReply{Code: JoinCode(code), Position: numbers[0], OpensMS: numbers[1], MaxQuantity: int(numbers[2])}
+	if r.Code == JoinKeyReused && r.Position == 0 {
+		r.Slot, err = ParseSlot(about)
+		return r, err
+	}
 	switch r.Code {
 	case JoinJoined, JoinAlreadyWaiting, JoinKeyReused:
 		r.Entry, err = ParseWaitlistEntry(about)

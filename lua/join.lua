@@ -25,7 +25,7 @@
 -- waitlist, from 1, or 0; opens_ms; max_quantity.
 --   joined           the buyer waits, since now or since an earlier run or request for the same number of units
 --   already-waiting  the buyer waits for another number of units
---   key-reused       likewise, and the idempotency key is the same
+--   key-reused       likewise, or the buyer ordered another number of units (position 0), under the same idempotency key
 --   already-ordered  the buyer has a slot
 --   ended            the buyer had a slot, filled under the same idempotency key, of an order that has ended since
 --   no-waitlist      the sale has none
@@ -41,7 +41,8 @@
 --   untrusted        the state of this server process is not verified: it may be old
 -- Raises BADCALL, BADSALE, BADENTRY for arguments, a sale or an entry that none of our scripts writes; nothing changes.
 --
--- Cost: O(log(waitlist)): two INFO, HMGET, three HGET, ZCARD, that of group.lua for a sale in a group; for a buyer who joins ZADD, two HSET, ZRANK.
+-- Cost: O(log(waitlist)): two INFO, HMGET, three HGET, ZCARD, that of group.lua for a sale in a group; for a buyer who
+-- joins ZADD, two HSET, ZRANK.
 
 local sale, buyers, trusted, waitlist, waiting, ended = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local order_id, number, user, units, key_hash, payload_hash = unpack(ARGV)
@@ -73,17 +74,28 @@ if not (stock and total and opens_ms and closes_ms and max_quantity and limit an
   return redis.error_reply('BADSALE join: the sale hash lacks a number')
 end
 
-if key_hash ~= '-' then
-  for earlier in string.gmatch(redis.call('HGET', ended, user) or '', '[^;]+') do
-    if string.match(earlier, '^%S+ %d+ %d+ %d+ %d+ (%S+) %S+$') == key_hash then
-      code = 'ended'
-      return { code, earlier, 0, opens_ms, max_quantity }
+-- units_under are the units of a slot that was filled under the idempotency key of this request; nil for any other slot.
+local function units_under(slot)
+  local had, key = string.match(slot, '^%S+ (%d+) %d+ %d+ %d+ (%S+) %S+$')
+  return key ~= '-' and key == key_hash and tonumber(had) or nil
+end
+
+for earlier in string.gmatch(key_hash ~= '-' and redis.call('HGET', ended, user) or '', '[^;]+') do
+  local had = units_under(earlier)
+  if had then
+    code = 'ended'
+    if had ~= quantity then
+      code = 'key-reused'
     end
+    return { code, earlier, 0, opens_ms, max_quantity }
   end
 end
 local slot = redis.call('HGET', buyers, user)
 if slot then
   code = 'already-ordered'
+  if (units_under(slot) or quantity) ~= quantity then
+    code = 'key-reused'
+  end
   return { code, slot, 0, opens_ms, max_quantity }
 end
 local entry = redis.call('HGET', waiting, user)

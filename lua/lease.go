@@ -16,27 +16,31 @@ var leaseSource string
 var leaseScript = newScript("lease", leaseSource)
 
 // Lease takes a block of a counter, of which the low 32 bits are used: first, first+1, … This server process issues
-// those numbers to no other caller; a process that has lost something, or replaced this one, begins elsewhere. After an
-// error the block may be lost, which wastes it. The time to live is that of the counter, in whole milliseconds, from
-// its first use.
+// those numbers to no other caller; a process that has lost something, or replaced this one, begins elsewhere, at a
+// multiple of the block. The issuer names the server process and its history. After an error the block may be lost,
+// which wastes it. The time to live is that of the counter, in whole milliseconds, from its first use.
 func Lease(
 	ctx context.Context, rdb redis.Scripter, counterKey, issuerKey string, block int64, ttl time.Duration,
-) (first int64, err error) {
+) (first int64, issuer string, err error) {
 	defer named("lease", &err)
 	if block < 1 {
-		return 0, fmt.Errorf("block of %d: use at least 1", block)
+		return 0, "", fmt.Errorf("block of %d: use at least 1", block)
 	}
-	keys := []string{counterKey, issuerKey}
-	reply, err := leaseScript.Run(ctx, rdb, keys, rand.Uint32(), block, ttl.Milliseconds()).Result()
+	start := int64(rand.Uint32()) / block * block
+	reply, err := leaseScript.Run(ctx, rdb, []string{counterKey, issuerKey}, start, block, ttl.Milliseconds()).Slice()
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	end, err := replyInteger(reply)
+	if len(reply) != 2 {
+		return 0, "", fmt.Errorf("unknown reply: want a counter and its issuer, got %.200v", reply)
+	}
+	end, err := replyInteger(reply[0])
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	if end < block {
-		return 0, fmt.Errorf("unknown reply: %d, after a block of %d", end, block)
+	issuer, ok := reply[1].(string)
+	if end < block || !ok {
+		return 0, "", fmt.Errorf("unknown reply: %.200v, after a block of %d", reply, block)
 	}
-	return end - block, nil
+	return end - block, issuer, nil
 }

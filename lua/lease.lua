@@ -15,7 +15,8 @@
 -- ARGV[2] block   how many numbers are wanted: an integer of at least 1
 -- ARGV[3] ttl_ms  how long both keys are kept after their first use, in ms
 --
--- Returns the counter after the lease: the block is the numbers from that minus block up to, but without, that.
+-- Returns the counter after the lease, and the issuer: the block is the numbers from that counter minus block up to, but
+-- without, that.
 -- Raises BADCALL for arguments that are no such numbers; nothing changes.
 --
 -- Cost: O(1), two INFO.
@@ -33,4 +34,4 @@ if redis.call('GET', issuer) ~= server or redis.call('EXISTS', counter) == 0 the
   redis.call('SET', counter, ARGV[1], 'PX', ttl_ms)
   redis.call('SET', issuer, server, 'PX', ttl_ms)
 end
-return redis.call('INCRBY', counter, ARGV[2])
+return { redis.call('INCRBY', counter, ARGV[2]), server }

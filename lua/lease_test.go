@@ -15,7 +15,7 @@ func (f *fixture) leaseKeys() (counter, issuer string) {
 func (f *fixture) mustLease(block int64) int64 {
 	f.Helper()
 	counter, issuer := f.leaseKeys()
-	first, err := lua.Lease(f.ctx, f.rdb, counter, issuer, block, time.Minute)
+	first, _, err := lua.Lease(f.ctx, f.rdb, counter, issuer, block, time.Minute)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestLeaseRefusesBadCalls(t *testing.T) {
 		for _, args := range [][]any{{}, {"x", 1, 1}, {1, 0, 1}, {1, 1, 0}, {-1, 1, 1}} {
 			f.badCall("lease.lua", []string{counter, issuer}, args...)
 		}
-		if _, err := lua.Lease(f.ctx, f.rdb, counter, issuer, 0, time.Minute); err == nil {
+		if _, _, err := lua.Lease(f.ctx, f.rdb, counter, issuer, 0, time.Minute); err == nil {
 			t.Error("a block of nothing was leased")
 		}
 	})

@@ -42,10 +42,7 @@ if redis.call('HLEN', sale) > 0 then -- not EXISTS: a key of another type must b
 end
 
 join_group(sale, group)
-if group ~= '' then
-  redis.call('HSET', sale, 'group', group, 'group_limit', group_limit)
-end
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
   'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', '0', 'released', '0',
-  'waitlist', limit, 'tickets', '0', 'waiting', '0')
+  'waitlist', limit, 'tickets', '0', 'waiting', '0', group_fields(group, group_limit))
 return 'loaded'

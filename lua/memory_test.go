@@ -22,7 +22,9 @@ const (
 // What an order takes of Redis' memory stays within bounds, as docs/benchmarks.md states it.
 func TestBytesPerOrder(t *testing.T) {
 	t.Parallel()
-	f := fixtureOn(t, testkit.Client(t, testkit.PrivateRedis(t).URL()), "weighed")
+	// Valkey frees in the background by default.
+	server := testkit.PrivateRedis(t, "lazyfree-lazy-user-del no", "lazyfree-lazy-user-flush no")
+	f := fixtureOn(t, testkit.Client(t, server.URL()), "weighed")
 	for _, keys := range []bool{false, true} {
 		f.do("FLUSHALL")
 		f.trust()

@@ -1,6 +1,6 @@
--- release: gives the stock and the buyers' slots of ended orders (expired, cancelled, rejected, returned) back to a sale,
--- and hands the units that are free then over to buyers who wait (handover.lua). With no orders it does the latter only.
--- Of a returned order whose units are withdrawn only the slot goes back.
+-- release: gives the stock and the buyers' slots of ended orders (expired, cancelled, rejected, returned) back to a
+-- sale, and hands the units that are free then over to buyers who wait (handover.lua). With no orders it does the latter
+-- only. Of a returned order whose units are withdrawn only the slot goes back.
 --
 -- Why atomic: the slot is what proves that an order still has its units. Freeing it and giving the units back are one
 -- change, so that an order released twice, or after its buyer ordered anew, gives nothing back the second time. And no

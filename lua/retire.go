@@ -11,7 +11,7 @@ import (
 //go:embed retire.lua
 var retireSource string
 
-var retireScript = newScript("retire", retireSource)
+var retireScript = newScript("retire", groupSource+retireSource)
 
 // The codes of retire.lua.
 const (

@@ -25,7 +25,7 @@
 
 local sale, buyers, waitlist, waiting, ended = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local version, group = tonumber(ARGV[1]), ARGV[2]
-local prefix, id = string.match(sale, '^(.*:)sale:([^:]+)$')
+local members, id = key_beside(sale, 'group:' .. (group or ''))
 if #ARGV ~= 2 or not version or not id then
   return redis.error_reply('BADCALL retire: a sale, a version and a group are expected')
 end
@@ -50,6 +50,6 @@ if code == 'newer' or code == 'open' then
 end
 redis.call('UNLINK', sale, buyers, waitlist, waiting, ended)
 if group ~= '' then
-  redis.call('SREM', prefix .. 'group:' .. group, id)
+  redis.call('SREM', members, id)
 end
 return code

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	scripts = map[string]*redis.Script{} // by name
+	sources = map[string]string{} // by name
 
 	commandWord = regexp.MustCompile(`(?:call\(|\{ )'([A-Z]+)'(?:, '(DELCONSUMER|GROUPS)')?`)
 	writes      = []string{
@@ -27,14 +27,14 @@ var (
 //
 // It is one line in front, so that errors name the right lines but for the first.
 func newScript(name, source string) *redis.Script {
-	script := redis.NewScript(guardOf(source) + source)
-	scripts[name] = script
-	return script
+	source = guardOf(source) + source
+	sources[name] = source
+	return redis.NewScript(source)
 }
 
-// Scripts are all scripts by their names: those of their files, without the ending. They are for those who load them
-// beforehand, or watch what a server is asked.
-func Scripts() map[string]*redis.Script { return maps.Clone(scripts) }
+// Sources are all scripts as they run, by their names: those of their files, without the ending. They are for those who
+// load them beforehand, or watch what a server is asked.
+func Sources() map[string]string { return maps.Clone(sources) }
 
 func guardOf(source string) string {
 	commands := guarded(source)

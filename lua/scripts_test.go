@@ -190,7 +190,7 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		},
 		"adjust.lua": func(int) error { _, _, err := lua.Adjust(ctx, s, keys, saleID, plenty, sale); return err },
 		"retire.lua": func(int) error { _, err := lua.Retire(ctx, s, keys, 1, ""); return err },
-		"lease.lua":  func(int) error { _, err := lua.Lease(ctx, s, "a", "b", 4096, time.Minute); return err },
+		"lease.lua":  func(int) error { _, _, err := lua.Lease(ctx, s, "a", "b", 4096, time.Minute); return err },
 		"passed.lua": func(int) error { _, _, err := lua.Passed(ctx, s, "a", "b", 1); return err },
 		"reap.lua":   func(int) error { _, err := lua.Reap(ctx, s, "a", "b", group, "w1"); return err },
 	}

@@ -28,11 +28,17 @@ func (m *model) join(nowMS int64, r lua.AdmitRequest) lua.JoinReply {
 	for _, earlier := range m.ended[r.UserID] {
 		if r.KeyHash != "" && earlier.KeyHash == r.KeyHash {
 			reply.Code, reply.Slot = lua.JoinEnded, earlier
+			if earlier.Quantity != r.Quantity {
+				reply.Code = lua.JoinKeyReused
+			}
 			return reply
 		}
 	}
 	if slot, ordered := m.slots[r.UserID]; ordered {
 		reply.Code, reply.Slot = lua.JoinAlreadyOrdered, slot
+		if r.KeyHash != "" && slot.KeyHash == r.KeyHash && slot.Quantity != r.Quantity {
+			reply.Code = lua.JoinKeyReused
+		}
 		return reply
 	}
 	entry, waits := m.waiting[r.UserID]

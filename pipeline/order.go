@@ -1,6 +1,10 @@
 package pipeline
 
-import "time"
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // OrderStatus is where an order stands.
 type OrderStatus string
@@ -53,3 +57,7 @@ type OrderKey struct {
 	SaleID  string
 	OrderID string // UUID in its canonical form
 }
+
+// ValidUUID reports whether an id is a UUID with its four hyphens, in upper or lower case: the only form in which ids
+// of orders and events are given out. Postgres refuses some others that look like one, such as urn:uuid:….
+func ValidUUID(id string) bool { return len(id) == 36 && uuid.Validate(id) == nil }

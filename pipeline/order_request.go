@@ -9,6 +9,7 @@ type OrderRequest struct {
 	Quantity       int    // units, 1..MaxQuantityLimit; the sale's own limit is checked in Redis
 	IdempotencyKey string // empty when the buyer sent none
 	TraceParent    string // W3C trace context, only when sampled
+	ReplayOnly     bool   // answer with the order that the key has, and take nothing where there is none
 }
 
 // Validate returns a KindInvalid error for a request that no sale could accept.

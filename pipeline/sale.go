@@ -14,11 +14,12 @@ import (
 const (
 	MaxStock         = 1 << 31       // units in one sale
 	MaxQuantityLimit = 1000          // units in one order, whatever the sale allows
-	MaxTitleBytes    = 200           // shown on pages
+	maxTitleBytes    = 200           // shown on pages
 	MaxUserIDBytes   = 128           // fits any UUID, ULID or OIDC subject in use
 	MaxWaitlist      = 1_000_000     // entries on one waitlist: some 300 MB of Redis
 	MaxUnitPrice     = 1_000_000_000 // minor units per unit: some millions in any currency
 	MaxPaymentWindow = 30 * 24 * time.Hour
+	maxEntrySpread   = 10 * time.Minute // a buyer who was there waits up to so long, and a later one twice as long
 )
 
 // SaleState is what an operator has decided about a sale. Whether it is open also depends on its window, see Phase.
@@ -53,11 +54,15 @@ type Sale struct {
 	Waitlist      int64          // the most waitlist entries once it is sold out, 0..MaxWaitlist; 0: it has no waitlist
 	LimitGroup    string         // sales that have a limit together, never changed after creation; empty: none
 	GroupLimit    int            // units that a buyer may have in all sales of the group, 1..MaxQuantityLimit
+	EntryTicket   bool           // whether an order needs an entry ticket
+	EntrySpread   time.Duration  // over which buyers with an entry ticket are let in after the opening, 0..10 min
 	Note          string         // for operators; up to MaxNoteBytes
 	EarlierPrices []earlierPrice // that were asked before UnitPrice, oldest first
 	PricedUntil   time.Time      // what is asked from then on may have changed since this was read; zero: nothing has
 	RetiredAt     time.Time      // when it was over for so long that it left Redis; zero: it has not
-	ReduceTo      int64          // what the total becomes once Redis has taken the units out; 0: nothing is under way
+	// OrdersDroppedAt is when its orders began to be dropped, because they were kept for long enough; zero: all are kept.
+	OrdersDroppedAt time.Time
+	ReduceTo        int64 // what the total becomes once Redis has taken the units out; 0: nothing is under way
 }
 
 // earlierPrice is what a unit cost of an order that was asked for before an instant, in Unix ms.
@@ -91,8 +96,8 @@ func (s *Sale) Validate() error {
 	switch {
 	case !ValidSaleID(s.ID):
 		return Errorf(KindInvalid, "sale id %q: use 1 to 64 characters of a-z, 0-9 and '-', not starting with '-'", s.ID)
-	case s.Title == "" || len(s.Title) > MaxTitleBytes || !utf8.ValidString(s.Title):
-		return Errorf(KindInvalid, "title: use 1 to %d bytes of UTF-8", MaxTitleBytes)
+	case s.Title == "" || len(s.Title) > maxTitleBytes || !utf8.ValidString(s.Title):
+		return Errorf(KindInvalid, "title: use 1 to %d bytes of UTF-8", maxTitleBytes)
 	case hasControl(s.Title):
 		return Errorf(KindInvalid, "title: control characters are not allowed")
 	case s.Total < 1 || s.Total > MaxStock:
@@ -110,6 +115,8 @@ func (s *Sale) Validate() error {
 		return Errorf(KindInvalid, "waitlist %d: use 0 (none) to %d people", s.Waitlist, MaxWaitlist)
 	case s.PaymentWindow < 0 || s.PaymentWindow > MaxPaymentWindow:
 		return Errorf(KindInvalid, "payment window %s: use 0 (no payment) to %s", s.PaymentWindow, MaxPaymentWindow)
+	case s.EntrySpread < 0 || s.EntrySpread > maxEntrySpread || s.EntrySpread%time.Second != 0:
+		return Errorf(KindInvalid, "entry spread %s: use 0 (all at once) to %s, in whole seconds", s.EntrySpread, maxEntrySpread)
 	case s.LimitGroup == "" && s.GroupLimit != 0, s.LimitGroup != "" && (s.GroupLimit < 1 || s.GroupLimit > MaxQuantityLimit):
 		return Errorf(KindInvalid, "group limit %d: use 1 to %d units per buyer, with a limit group; or neither",
 			s.GroupLimit, MaxQuantityLimit)

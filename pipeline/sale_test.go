@@ -24,6 +24,20 @@ func TestSaleIDs(t *testing.T) {
 	}
 }
 
+func TestUUIDs(t *testing.T) {
+	t.Parallel()
+	const id = "01971f4e-8a3b-7c5d-9e2f-1a2b3c4d5e6f"
+	for text, want := range map[string]bool{
+		id: true, strings.ToUpper(id): true, "00000000-0000-0000-0000-000000000000": true,
+		"": false, "7": false, "urn:uuid:" + id: false, "{" + id + "}": false, strings.ReplaceAll(id, "-", ""): false,
+		id + "0": false, strings.Replace(id, "f", "g", 1): false, strings.Replace(id, "-", "0", 1): false,
+	} {
+		if got := pipeline.ValidUUID(text); got != want {
+			t.Errorf("%q: got %t, want %t", text, got, want)
+		}
+	}
+}
+
 func TestUserIDs(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{

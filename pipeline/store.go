@@ -27,6 +27,8 @@ type SaleChange struct {
 	UnitPrice   *int64 // of orders from a moment later on; not to 0
 	Currency    *string
 	Note        *string // also of a sale that is closed
+	EntryTicket *bool
+	EntrySpread *time.Duration
 
 	// IfVersion refuses the change unless the sale is at this version, or is what the change would make of it; 0: any.
 	IfVersion int64

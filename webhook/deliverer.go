@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -22,6 +24,10 @@ const (
 	// leaseFor outlasts the time between two saves: saveEvery, one delivery, and a call of Postgres on each side. The
 	// endpoints of a process that died wait this long.
 	leaseFor = saveEvery + sendTimeout + 2*storeTimeout
+	// withheldPause is how long events wait that can't be signed here: another worker may have the key.
+	withheldPause = 15 * time.Second
+	// withheldLogEvery is how often the log says so.
+	withheldLogEvery = time.Minute
 	// storeTimeout bounds each call of Postgres.
 	storeTimeout = 5 * time.Second
 	// storeCalls is how many calls of Postgres deliveries make at once: the pool is meant for orders.
@@ -46,15 +52,21 @@ type Deliverer struct {
 	log     *slog.Logger
 	lease   time.Duration
 	backoff func(failures int) time.Duration
+
+	withheld time.Duration  // see withheldPause
+	said     rate.Sometimes // that events are withheld
+
 	calls   chan struct{} // a token for each call of Postgres in flight
 	slots   chan struct{} // a token for each endpoint in work
 	running sync.WaitGroup
 }
 
-// NewDeliverer returns a Deliverer that sends where the policy allows. It does nothing until it runs.
-func NewDeliverer(store Store, policy Policy, m *Metrics, log *slog.Logger) *Deliverer {
+// NewDeliverer returns a Deliverer that sends where the policy allows, and signs with secrets that
+// are stored under keys. It does nothing until it runs.
+func NewDeliverer(store Store, policy Policy, keys *Keyring, m *Metrics, log *slog.Logger) *Deliverer {
 	return &Deliverer{
-		store: store, sender: newSender(policy), metrics: m, log: log, lease: leaseFor, backoff: retryBackoff,
+		store: store, sender: newSender(policy, keys), metrics: m, log: log, lease: leaseFor, backoff: retryBackoff,
+		withheld: withheldPause, said: rate.Sometimes{Interval: withheldLogEvery},
 		calls: make(chan struct{}, storeCalls), slots: make(chan struct{}, MaxEndpoints),
 	}
 }

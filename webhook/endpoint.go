@@ -62,7 +62,8 @@ var Types = []string{
 type Endpoint struct {
 	ID             int64
 	URL            string
-	Secret         string   // whsec_…; set only for signing, and once for the operator who registered it
+	Secret         string   // as it is stored; set only for signing. For the operator who gets a new one: whsec_…
+	PreviousSecret string   // as it is stored; set only for signing, and while events are signed with it too
 	Types          []string // of the events it gets; empty: all
 	CreatedAt      time.Time
 	DisabledAt     time.Time
@@ -71,13 +72,16 @@ type Endpoint struct {
 	FailingSince   time.Time // of the first failure in a row
 	Attempts       int       // failures in a row
 	NextAttemptAt  time.Time // not before
-	LastError      string    // of the last failure in a row, for operators
+	LastError      string    // of the last failure in a row, or why events wait, for operators
 	DeliveredAt    time.Time // of the last delivery
 	Missed         int64     // events dropped before they were delivered: too old, or resent in vain for a day
 }
 
 // Disabled reports whether nothing is delivered until an operator enables it.
 func (e *Endpoint) Disabled() bool { return !e.DisabledAt.IsZero() }
+
+// Withheld reports whether events wait because a worker could not sign them, which is no failure of the receiver.
+func (e *Endpoint) Withheld() bool { return !e.Disabled() && e.Attempts == 0 && e.LastError != "" }
 
 // NewSecret makes a secret in the format of Standard Webhooks.
 func NewSecret() string {

@@ -116,10 +116,31 @@ func (r *endpointRun) attempt(ctx context.Context, e *Event) (_ Result, over boo
 		return Result{}, true
 	}
 	r.metrics.delivered(r.claim.ID, result)
+	if result.Outcome == Unsigned {
+		r.withhold(ctx, result)
+		return Result{}, true
+	}
 	if result.Outcome == Delivered {
 		r.delivered, r.claim.Attempts = true, 0
 	}
 	return result, false
+}
+
+// withhold lets the events of an endpoint wait whose secret can't be used here. The receiver has not failed: after a
+// day without ENCRYPTION_KEYS, every endpoint would be disabled.
+func (r *endpointRun) withhold(ctx context.Context, result Result) {
+	f := Failure{Error: result.Error, Ours: true, Backoff: r.withheld}
+	err := r.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
+		_, err = r.store.FailEndpoint(ctx, &r.claim, Progress{Cursor: r.cursor, Delivered: r.delivered}, f)
+		return err
+	})
+	if err != nil {
+		r.logFailure(ctx, "that events wait can't be recorded", err)
+	}
+	r.said.Do(func() {
+		r.log.Error("events can't be signed, and wait; set ENCRYPTION_KEYS as it was when the secret was stored, or give the "+
+			"endpoint another one: sluice endpoint rotate", "endpoint", r.claim.ID, "next_in", r.withheld, "error", result.Error)
+	})
 }
 
 // failResend records a failure of an event that was to arrive once more. It is the event's own: the endpoint goes on.

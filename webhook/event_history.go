@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"sluice/pipeline"
 )
 
@@ -46,9 +44,9 @@ func validateChoice(saleID, orderID, eventType, eventID string) error {
 	switch {
 	case saleID != "" && !pipeline.ValidSaleID(saleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale: it must be the id of a sale")
-	case orderID != "" && (len(orderID) != 36 || uuid.Validate(orderID) != nil): // Postgres reads no other forms
+	case orderID != "" && !pipeline.ValidUUID(orderID):
 		return pipeline.Errorf(pipeline.KindInvalid, "order: it must be the id of an order, a UUID")
-	case eventID != "" && (len(eventID) != 36 || uuid.Validate(eventID) != nil):
+	case eventID != "" && !pipeline.ValidUUID(eventID):
 		return pipeline.Errorf(pipeline.KindInvalid, "event: it must be the id of an event, a UUID")
 	case eventType != "" && !slices.Contains(Types, eventType):
 		return pipeline.Errorf(pipeline.KindInvalid, "event type %q: use one of %s",
@@ -98,7 +96,8 @@ func (d *EndpointService) Resend(ctx context.Context, actor string, id int64, r 
 		return Resent{}, err
 	}
 	if r.EventID == "" && r.From < 1 {
-		return Resent{}, pipeline.Errorf(pipeline.KindInvalid, "from: name an event, or the position of the first one, from 1")
+		return Resent{}, pipeline.Errorf(pipeline.KindInvalid,
+			"from: name an event, or the position of the first one, from 1")
 	}
 	if r.To == 0 {
 		r.To = math.MaxInt64

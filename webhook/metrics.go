@@ -14,6 +14,7 @@ type Metrics struct {
 	backlog    *prometheus.GaugeVec
 	failing    *prometheus.GaugeVec
 	disabled   *prometheus.GaugeVec
+	withheld   *prometheus.GaugeVec
 	missed     prometheus.Counter
 }
 
@@ -36,13 +37,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		backlog:  gauge("sluice_webhook_backlog", "Events that an endpoint has not passed yet, wanted or not.", "endpoint"),
 		failing:  gauge("sluice_webhook_failing_attempts", "Failures in a row of an endpoint's next delivery.", "endpoint"),
 		disabled: gauge("sluice_webhook_endpoints_disabled", "Endpoints that get nothing until an operator enables them."),
+		withheld: gauge("sluice_webhook_endpoints_withheld",
+			"Endpoints whose events wait, because a worker can't decrypt their secret: ENCRYPTION_KEYS lacks the key."),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_webhook_events_missed_total",
 			Help: "Events dropped after two weeks that an endpoint had not got.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.deliveries, m.took, m.backlog, m.failing, m.disabled, m.missed)
+		reg.MustRegister(m.deliveries, m.took, m.backlog, m.failing, m.disabled, m.withheld,
+			m.missed)
 	}
 	return m
 }
@@ -56,7 +60,7 @@ func (m *Metrics) delivered(endpoint int64, r Result) {
 func (m *Metrics) setEndpoints(endpoints []Endpoint) {
 	m.backlog.Reset()
 	m.failing.Reset()
-	disabled := 0
+	disabled, withheld := 0, 0
 	for i := range endpoints {
 		e := &endpoints[i]
 		m.backlog.WithLabelValues(label(e.ID)).Set(float64(e.Backlog))
@@ -64,8 +68,12 @@ func (m *Metrics) setEndpoints(endpoints []Endpoint) {
 		if e.Disabled() {
 			disabled++
 		}
+		if e.Withheld() {
+			withheld++
+		}
 	}
 	m.disabled.WithLabelValues().Set(float64(disabled))
+	m.withheld.WithLabelValues().Set(float64(withheld))
 }
 
 func label(endpoint int64) string { return strconv.FormatInt(endpoint, 10) }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -17,13 +18,14 @@ const (
 // Pruner deletes events that need not be kept any longer.
 type Pruner struct {
 	store   Store
+	keep    time.Duration
 	metrics *Metrics
 	log     *slog.Logger
 }
 
-// NewPruner returns a Pruner over a store.
-func NewPruner(store Store, m *Metrics, log *slog.Logger) *Pruner {
-	return &Pruner{store: store, metrics: m, log: log}
+// NewPruner returns a Pruner of events that no endpoint needs any more and that are older than keep; 0: KeepDelivered.
+func NewPruner(store Store, keep time.Duration, m *Metrics, log *slog.Logger) *Pruner {
+	return &Pruner{store: store, keep: cmp.Or(keep, KeepDelivered), metrics: m, log: log}
 }
 
 // Job prunes each minute.
@@ -35,7 +37,7 @@ func (p *Pruner) Job() pipeline.Job {
 // gone.
 func (p *Pruner) prune(ctx context.Context) error {
 	for ctx.Err() == nil {
-		pruned, err := p.store.PruneEvents(ctx, pruneBatch)
+		pruned, err := p.store.PruneEvents(ctx, p.keep, pruneBatch)
 		if err != nil {
 			return err
 		}

@@ -156,9 +156,9 @@ func TestAResendThatFailsIsAlone(t *testing.T) {
 	r.orders("drop", 1)
 	_, err := r.store.SequenceEvents(t.Context(), 10)
 	must(t, err)
-	_, err = r.store.DisableEndpoint(t.Context(), "ann", e.ID)
+	_, err = r.store.EndpointRegistry().DisableEndpoint(t.Context(), "ann", e.ID)
 	must(t, err)
-	_, err = r.store.EnableEndpoint(t.Context(), "ann", e.ID, true)
+	_, err = r.store.EndpointRegistry().EnableEndpoint(t.Context(), "ann", e.ID, true)
 	must(t, err)
 	if got := r.endpoint(e.ID); got.Backlog != 0 || r.count(`resends`) != 1 {
 		t.Errorf("left out the next event: backlog %d, %d to be resent, want 0 and 1", got.Backlog, r.count(`resends`))

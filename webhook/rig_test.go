@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	t.Cleanup(raw.Close)
 	r.raw = raw
-	r.endpoints = webhook.NewEndpointService(r.store, allowPrivate)
+	r.endpoints = webhook.NewEndpointService(r.store.EndpointRegistry(), allowPrivate, nil)
 	return r
 }
 
@@ -117,10 +117,19 @@ func lastNumber() int64 {
 	return numbers.last
 }
 
-// deliverer runs a deliverer until the test ends or stop is called.
+// worker is a store that may do no more than a worker's.
+func (r *rig) worker() *db.Store {
+	r.Helper()
+	return r.open(testkit.AsWorker(r.url))
+}
+
+// deliverer runs a deliverer, over a worker's store in place of the rig's, until the test ends or stop is called.
 func (r *rig) deliverer(store webhook.Store, timeout time.Duration) (stop func()) {
 	r.Helper()
-	d := webhook.NewDeliverer(store, allowPrivate, webhook.NewMetrics(nil), r.log)
+	if store == webhook.Store(r.store) {
+		store = r.worker()
+	}
+	d := webhook.NewDeliverer(store, allowPrivate, nil, webhook.NewMetrics(nil), r.log)
 	d.Hasten(10*time.Millisecond, timeout)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

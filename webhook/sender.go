@@ -49,6 +49,7 @@ const (
 	Refused   Outcome = "refused"   // another status
 	Gone      Outcome = "gone"      // 410: the receiver wants no more events
 	Failed    Outcome = "failed"    // no answer in time, or the target is not allowed
+	Unsigned  Outcome = "unsigned"  // nothing was sent: here the endpoint's secret can't be decrypted
 )
 
 // Result is the result of one delivery.
@@ -63,15 +64,16 @@ type Result struct {
 // sender delivers single events. It is safe for concurrent use.
 type sender struct {
 	policy  Policy
+	keys    *Keyring
 	client  *http.Client
 	timeout time.Duration
 }
 
 // newSender returns a sender. It uses no proxy, whatever the environment says: a proxy would connect where the policy
 // forbids it.
-func newSender(policy Policy) *sender {
+func newSender(policy Policy, keys *Keyring) *sender {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: policy.control}
-	return &sender{policy: policy, timeout: sendTimeout, client: &http.Client{
+	return &sender{policy: policy, keys: keys, timeout: sendTimeout, client: &http.Client{
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: sendTimeout, IdleConnTimeout: idleConnTimeout,
 			MaxIdleConnsPerHost: 2, MaxIdleConns: 2 * MaxEndpoints, MaxResponseHeaderBytes: answerHeaderBytes,
@@ -97,6 +99,11 @@ func (s *sender) send(ctx context.Context, e *Endpoint, event *Event) Result {
 
 func (s *sender) attempt(ctx context.Context, e *Endpoint, event *Event, now time.Time) Result {
 	request, err := s.request(ctx, e, event, now)
+	if unsigned, ok := errors.AsType[*unsignedError](err); ok {
+		result := failed(unsigned.cause)
+		result.Outcome = Unsigned
+		return result
+	}
 	if err != nil {
 		return failed(err)
 	}
@@ -111,6 +118,13 @@ func (s *sender) attempt(ctx context.Context, e *Endpoint, event *Event, now tim
 	return classify(response)
 }
 
+// unsignedError says that an event can't be signed, which is not the receiver's doing.
+type unsignedError struct{ cause error }
+
+func (e *unsignedError) Error() string { return e.cause.Error() }
+
+func (e *unsignedError) Unwrap() error { return e.cause }
+
 // request is signed for each attempt: receivers refuse a timestamp that is some minutes old.
 func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now time.Time) (*http.Request, error) {
 	if err := s.policy.CheckURL(e.URL); err != nil { // it may have been registered under another policy
@@ -120,13 +134,9 @@ func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now tim
 	if err != nil {
 		return nil, err
 	}
-	signer, err := standardwebhooks.NewWebhook(e.Secret)
+	signatures, err := s.sign(e, event.ID, now, body)
 	if err != nil {
-		return nil, errors.New("the secret can't be used")
-	}
-	signature, err := signer.Sign(event.ID, now, body)
-	if err != nil {
-		return nil, errors.New("the event can't be signed")
+		return nil, &unsignedError{err}
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, bytes.NewReader(body))
 	if err != nil {
@@ -136,8 +146,36 @@ func (s *sender) request(ctx context.Context, e *Endpoint, event *Event, now tim
 	request.Header.Set("User-Agent", userAgent)
 	request.Header.Set(standardwebhooks.HeaderWebhookID, event.ID)
 	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
-	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signatures)
 	return request, nil
+}
+
+// sign returns the signatures by the endpoint's secrets, with spaces between them, as Standard Webhooks has it. A
+// secret before the current one that can't be used is left out: its key may be the reason why there is another.
+func (s *sender) sign(e *Endpoint, id string, now time.Time, body []byte) (string, error) {
+	var signatures []string
+	for _, stored := range []string{e.Secret, e.PreviousSecret} {
+		if stored == "" {
+			continue
+		}
+		secret, err := s.keys.decrypt(stored, e.ID, e.URL)
+		if err != nil && len(signatures) > 0 {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		signer, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return "", errors.New("the secret can't be used")
+		}
+		signature, err := signer.Sign(id, now, body)
+		if err != nil {
+			return "", errors.New("the event can't be signed")
+		}
+		signatures = append(signatures, signature)
+	}
+	return strings.Join(signatures, " "), nil
 }
 
 func classify(response *http.Response) Result {

@@ -7,8 +7,8 @@ import (
 
 // Retention of the outbox, by Postgres' clock.
 const (
-	// KeepDelivered is how long an event is kept that no endpoint needs any more, so that an operator can look back, and
-	// have it sent again to a receiver that lost its data.
+	// KeepDelivered is how long an event is kept that no endpoint needs any more, unless it is set otherwise, so that an
+	// operator can look back, and have it sent again to a receiver that lost its data.
 	KeepDelivered = 7 * 24 * time.Hour
 	// KeepWaiting is how long an event is kept for endpoints that are behind or disabled. An event that is dropped then
 	// is counted as missed: an endpoint that is never enabled again must not fill the disk.
@@ -33,6 +33,7 @@ type Progress struct {
 type Failure struct {
 	Error    string
 	Gone     bool          // the receiver wants no more events: disable it at once
+	Ours     bool          // it says nothing about the receiver, and ends a series of failures: Attempts is 0
 	Attempts int           // failures in a row, this one included
 	Backoff  time.Duration // until the next attempt
 }
@@ -70,7 +71,7 @@ type Store interface {
 	// FailResend records that one of them could not be delivered. It returns true when it is given up.
 	FailResend(ctx context.Context, endpointID int64, r *Resend, f ResendFailure) (givenUp bool, err error)
 	// PruneEvents deletes up to limit events that need not be kept.
-	PruneEvents(ctx context.Context, limit int) (Pruned, error)
+	PruneEvents(ctx context.Context, keep time.Duration, limit int) (Pruned, error)
 	// Endpoints returns all endpoints without their secrets, by id.
 	Endpoints(ctx context.Context) ([]Endpoint, error)
 }

@@ -80,8 +80,8 @@ func openTestbeds(t *testing.T) []*testbed {
 // loadScripts spares the processes the detour over NOSCRIPT, which only the first of them would take.
 func loadScripts(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	for name, script := range lua.Scripts() {
-		if err := script.Load(t.Context(), rdb).Err(); err != nil {
+	for name, source := range lua.Sources() {
+		if err := rdb.ScriptLoad(t.Context(), source).Err(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -148,4 +148,4 @@ func (p *testbed) settings(redisURL, databaseURL string) []string {
 		"WORKER_BATCH_SIZE=4", "WORKER_CONCURRENCY=1", "BATCH_DEADLINE=1s", "LOCK_TTL=1200ms", "CLAIM_MIN_IDLE=1400ms")
 }
 
-const adminToken = "operator"
+const adminToken = "0123456789abcdef-of-an-operator-x"

@@ -90,6 +90,21 @@ var defects = []defect{
 		"if known and fence > 0 and (tonumber(redis.call('GET', generation) or 0) or 0) < fence then\n",
 		"if false then\n",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAReplacedPrimarySellsNothing"}},
+	{name: "settles-what-no-standby-has", edits: []edit{{
+		"db/persist_conflicts.go",
+		"		err = s.confirm(ctx)\n",
+		"		err = nil\n",
+	}}, caughtBy: &test{"./db", "TestAVisibleRowIsNoConfirmedOne"}},
+	{name: "believes-a-cancelled-wait", edits: []edit{{
+		"db/options.go",
+		"	config.ConnConfig.OnNotice = noticeUnconfirmed\n",
+		"",
+	}}, caughtBy: &test{"./db", "TestAnUnconfirmedCommitIsNone"}},
+	{name: "stays-with-a-demoted-primary", edits: []edit{{
+		"db/primary.go",
+		"		if err.Code != codeReadOnly {\n",
+		"		if true {\n",
+	}}, caughtBy: &test{"./pipeline/worker", "TestASwitchOverUnderLoad"}},
 	{name: "no-adopted-journals", edits: []edit{{
 		"pipeline/journal/journal.go",
 		"	if err := j.adopt(); err != nil {\n",

@@ -35,6 +35,7 @@ func run(args []string, out, complaints io.Writer) int {
 	flags.IntVar(&o.Rate, "rate", 0, "requests per second at most; 0 is the default")
 	flags.BoolVar(&o.Lossless, "lossless", false, "leave out the faults that take data from a store")
 	flags.StringVar(&o.Pair, "pair", "", "only this pair of kinds, with a slash between them: \"FLUSHALL/kill -9 of an API\"")
+	flags.BoolVar(&o.Least, "least", false, "the programs' users of Redis have the rights of sluice acl --functions")
 	flags.BoolVar(&o.Calm, "calm", false, "no faults at all")
 	asJSON := flags.Bool("json", false, "the report as JSON, on stdout; the story goes to stderr")
 	if err := flags.Parse(args); err != nil {

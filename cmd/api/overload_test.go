@@ -31,7 +31,7 @@ const (
 // TestAFloodIsBoundedInMemory: an api process, the program that ships, gets more orders than it can take, again and
 // again, while Redis stands still. What its queues don't hold is refused, and its memory stays within a bound.
 func TestAFloodIsBoundedInMemory(t *testing.T) {
-	s := newSite(t, floods*floodClients)
+	s := newSite(t, floods*floodClients, "MAX_CONNECTIONS=20000") // more than its memory is meant for
 	before := s.memory(t)
 	if before.peak == 0 {
 		t.Skip("this system does not tell what a process takes")
@@ -105,7 +105,7 @@ func (f *flood) strike(t *testing.T, round int) {
 func (f *flood) order(t *testing.T, i, round int) {
 	const body = `{"quantity":1}`
 	_ = f.conns[i].SetDeadline(time.Now().Add(pushLimit))
-	_, err := fmt.Fprintf(f.conns[i], "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: sluice\r\nX-User-Id: %s\r\n"+
+	_, err := fmt.Fprintf(f.conns[i], "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: localhost\r\nX-User-Id: %s\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", f.s.sale.ID,
 		"buyer-"+strconv.Itoa(round*floodClients+i), len(body), body)
 	var answer *http.Response

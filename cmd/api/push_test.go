@@ -346,13 +346,18 @@ func (c *crowd) connect(t *testing.T, s *site, i int) *bufio.Reader {
 			continue
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second)) // a connection that can't, can't be read either
-		_, _ = fmt.Fprintf(conn, "GET /v1/sales/%s/orders/%s/events HTTP/1.1\r\nHost: sluice\r\nX-User-Id: %s\r\n\r\n",
-			s.sale.ID, c.orders[i], buyer(i))
+		_, _ = fmt.Fprintf(conn, "GET /v1/sales/%s/orders/%s/events HTTP/1.1\r\nHost: %s\r\nX-User-Id: %s\r\n\r\n",
+			s.sale.ID, c.orders[i], s.address, buyer(i))
 		lines := bufio.NewReaderSize(conn, 512)
 		for {
 			line, err := lines.ReadSlice('\n')
 			if err != nil || strings.HasPrefix(string(line), "HTTP/1.1 503") {
 				break
+			}
+			if strings.HasPrefix(string(line), "HTTP/1.1 4") {
+				t.Errorf("client %d was refused: %s", i, line)
+				_ = conn.Close()
+				return bufio.NewReader(strings.NewReader(""))
 			}
 			if string(line) == "id: 0\n" {
 				_ = conn.SetReadDeadline(time.Time{})

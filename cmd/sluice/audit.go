@@ -13,7 +13,7 @@ import (
 )
 
 type auditCmd struct {
-	keyed
+	explained
 	Sale    saleID   `placeholder:"ID" help:"Audit this sale only; default: all of them."`
 	Journal []string `placeholder:"FILE" sep:"none" help:"Also believe this file of an accept journal, of a machine that is gone. Running apis report what theirs hold."`
 	Files   []string `arg:"" optional:"" placeholder:"FILE" help:"More files for --journal, so that --journal DIR/*.journal takes all of them."`

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline"
+	"sluice/pipeline/idempotency"
 	"sluice/pipeline/recovery"
 )
 
@@ -55,6 +56,9 @@ func repairOne(ctx context.Context, repairer *recovery.Repairer, sale *pipeline.
 			Found:   view.LostSale(sale, sentence(err)+": see sluice rebuild"),
 			Rebuilt: []pipeline.RebuildReport{},
 		}, nil
+	}
+	if pipeline.KindOf(err) == pipeline.KindConflict { // nothing could be proved of a sale that changed all the time
+		err = idempotency.ForNow(err)
 	}
 	if err != nil {
 		return view.Repair{}, err

@@ -68,7 +68,7 @@ func (c *letterShow) Run(a *app) error {
 }
 
 type letterReplay struct {
-	keyed
+	explained
 	ID  int64    `arg:"" help:"Id of the dead letter."`
 	Set []string `sep:"none" placeholder:"FIELD=VALUE" help:"Repair a field of the event: s (sale), u (buyer), q (units) or v (schema version). May be repeated."`
 }
@@ -106,7 +106,7 @@ func parseRepairs(set []string) (map[string]string, error) {
 }
 
 type letterDiscard struct {
-	keyed
+	explained
 	ID   int64  `arg:"" help:"Id of the dead letter."`
 	Note string `placeholder:"TEXT" help:"Why; kept with the letter and in the audit log."`
 }

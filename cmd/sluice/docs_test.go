@@ -194,8 +194,8 @@ const docLimit = 5 * time.Minute
 
 // docSettings are what the documents have their readers set before `make dev`.
 var docSettings = []string{
-	"ADMIN_TOKEN=an-admin-token-of-the-documents", "WEBHOOK_ALLOW_PRIVATE=true",
-	"PAYMENT_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+	"ADMIN_TOKEN=an-admin-token-of-the-documents-1", "WEBHOOK_ALLOW_PRIVATE=true",
+	"PAYMENT_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", testEntryKeys,
 }
 
 func runDocument(t *testing.T, name string, blocks []docBlock) {

@@ -51,6 +51,7 @@ type doctor struct {
 
 func (d *doctor) examine(ctx context.Context, settingsErr error) {
 	d.settings(settingsErr)
+	d.certificates()
 	d.redis(ctx)
 	d.postgres(ctx)
 }

@@ -31,9 +31,12 @@ func (d *doctor) postgres(ctx context.Context) {
 	defer pg.close()
 	d.postgresVersion(ctx, pg, to)
 	d.postgresDurability(ctx, pg)
+	d.role(ctx, pg)
 	d.schema(ctx)
 	d.partitions(ctx, pg)
 	d.installation(ctx, pg)
+	d.endpointSecrets(ctx, pg)
+	d.entryTickets(ctx, pg)
 	d.clock("Postgres clock", func() (time.Time, error) { return pg.clock(ctx) })
 }
 

@@ -12,7 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/internal/config"
 	"sluice/internal/process"
+	"sluice/lua/functions"
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
 )
@@ -48,6 +50,7 @@ func (d *doctor) redis(ctx context.Context) {
 		return
 	}
 	d.note(true, check, "version "+features.Version+" at "+to.address, "")
+	d.redisUser()
 	d.policy(features)
 	d.durability(features)
 	d.keepalive(ctx, rdb)
@@ -114,6 +117,16 @@ func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
 	const check = "Redis features"
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
+	if d.cfg.RedisFunctions {
+		loaded, err := functions.Loaded(ctx, rdb)
+		if err != nil {
+			d.failed(check, err, "allow the user of REDIS_URL to list functions: sluice acl --functions")
+			return
+		}
+		d.note(loaded, check, "functions of this build ("+functions.Name()+"), on every master: "+onOff(loaded),
+			"run: sluice functions load")
+		return
+	}
 	key := pipeline.DefaultKeys.Prefix + ":{doctor}:" + rand.Text()
 	got, err := probeScript.Run(ctx, rdb, []string{key}).Text()
 	switch {
@@ -125,6 +138,20 @@ func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
 			"use Redis 7.0 or later, or Valkey: older ones can't report that another client deleted an order event")
 	default:
 		d.note(true, check, "scripts, streams, groups, claims", "")
+	}
+}
+
+// redisUser says whether Redis can tell the programs apart.
+func (d *doctor) redisUser() {
+	const check = "Redis user"
+	opts, err := config.RedisOptions(d.cfg.RedisURL)
+	switch {
+	case err != nil:
+		d.failed(check, err, "correct REDIS_URL")
+	case opts.Username == "":
+		d.note(true, check, "default, which may do everything; sluice acl prints what the programs need", "")
+	default:
+		d.note(true, check, opts.Username, "")
 	}
 }
 

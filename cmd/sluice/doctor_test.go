@@ -29,6 +29,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	evicting := testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru", "appendfsync no")
 	well, deaf := testkit.PrivateRedis(t), testkit.PrivateRedis(t, "tcp-keepalive 0")
 	database, empty := testkit.Database(t), testkit.EmptyDatabase(t)
+	encrypted := testkit.Database(t)
+	const keys = "ENCRYPTION_KEYS=k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	sluice(t, []string{"DATABASE_URL=" + encrypted, keys}, "endpoint", "add", "--url", "https://example.com/").mustFine(t)
 	for _, test := range []struct {
 		name     string
 		settings []string
@@ -60,6 +63,20 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			[]string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + database, "LOCK_TTL=3s", "CLAIM_MIN_IDLE=2s"},
 			[]string{"settings"},
 			[]string{"BATCH_DEADLINE (5s) must be shorter than LOCK_TTL (3s)", "CLAIM_MIN_IDLE"},
+		},
+		{
+			"a lost key",
+			[]string{"REDIS_URL=" + well.URL(), "DATABASE_URL=" + encrypted},
+			[]string{"endpoint secrets"},
+			[]string{"endpoint 1: the endpoint's secret is encrypted under the key \"k1\"", "sluice endpoint rotate"},
+		},
+		{
+			"secrets that are not encrypted",
+			[]string{
+				"REDIS_URL=" + well.URL(), "DATABASE_URL=" + encrypted, strings.Replace(keys, "k1", "k2", 1) + " " + keys[16:],
+			},
+			[]string{"endpoint secrets"},
+			[]string{"sluice endpoint encrypt"},
 		},
 		{
 			"no Redis",

@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
+	"time"
 
 	"sluice/internal/process"
 	"sluice/internal/table"
@@ -17,6 +19,8 @@ type endpointCmd struct {
 	Ls      endpointList    `cmd:"" aliases:"list" help:"List endpoints and how their deliveries stand."`
 	Enable  endpointEnable  `cmd:"" help:"Let a disabled endpoint continue where it stopped."`
 	Disable endpointDisable `cmd:"" help:"Deliver nothing to an endpoint until it is enabled."`
+	Rotate  endpointRotate  `cmd:"" help:"Give an endpoint another secret, and show it this once."`
+	Encrypt endpointEncrypt `cmd:"" help:"Store all secrets under the first of ENCRYPTION_KEYS."`
 	Remove  endpointRemove  `cmd:"" help:"Remove an endpoint and the events that it has not received."`
 	Resend  endpointResend  `cmd:"" help:"Send one event, or a range of them, once more."`
 	Replay  endpointReplay  `cmd:"" help:"Begin again at an earlier position, for a receiver that lost its data."`
@@ -24,7 +28,7 @@ type endpointCmd struct {
 }
 
 type endpointAdd struct {
-	keyed
+	secretive
 	URL   string   `name:"url" required:"" placeholder:"URL" help:"Where events are sent: https, and not inside the network unless WEBHOOK_ALLOW_PRIVATE=true."`
 	Types []string `placeholder:"TYPE,..." help:"Which events, such as order.paid,sale.sold_out; docs/webhooks.md lists the types; default all."`
 }
@@ -82,7 +86,7 @@ func troubleText(e *webhook.Endpoint) string {
 func typesText(types []string) string { return cmp.Or(strings.Join(types, ","), "all events") }
 
 type endpointEnable struct {
-	keyed
+	explained
 	ID       int64 `arg:"" help:"Id of the endpoint."`
 	SkipNext bool  `help:"Leave out the event that is next for it, because it can't be delivered."`
 }
@@ -95,7 +99,7 @@ func (c *endpointEnable) Run(a *app) error {
 }
 
 type endpointDisable struct {
-	keyed
+	explained
 	ID int64 `arg:"" help:"Id of the endpoint."`
 }
 
@@ -117,7 +121,49 @@ func (a *app) changeEndpoint(done string, change func(*webhook.EndpointService) 
 	})
 }
 
+type endpointRotate struct {
+	explained
+	ID   int64         `arg:"" help:"Id of the endpoint."`
+	Keep time.Duration `default:"24h" placeholder:"TIME" help:"How long events are signed with the secret before as well, 0s to 168h; 0s when somebody else has it."`
+}
+
+func (c *endpointRotate) secret() {}
+
+// Run replaces the secret.
+func (c *endpointRotate) Run(a *app) error {
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		e, err := endpoints.Rotate(a.ctx, actor(), c.ID, c.Keep)
+		if err != nil {
+			return unknownEndpoint(err)
+		}
+		return a.answer(view.NewEndpointWithSecret(&e),
+			"Endpoint %d has a new secret, which is not shown again; the one before counts for %s more:\n%s",
+			e.ID, c.Keep, e.Secret)
+	})
+}
+
+type endpointEncrypt struct{ explained }
+
+// Run encrypts what is not encrypted under the first key.
+func (c *endpointEncrypt) Run(a *app) error {
+	return a.withEndpoints(func(endpoints *webhook.EndpointService) error {
+		changed, err := endpoints.Encrypt(a.ctx, actor())
+		if err != nil {
+			return err
+		}
+		return a.answer(map[string]int{"encrypted": changed}, "%s encrypted under the first key.", secretsText(changed))
+	})
+}
+
+func secretsText(n int) string {
+	if n == 1 {
+		return "The secrets of 1 endpoint are now"
+	}
+	return fmt.Sprintf("The secrets of %d endpoints are now", n)
+}
+
 type endpointRemove struct {
+	explained
 	ID int64 `arg:"" help:"Id of the endpoint."`
 }
 
@@ -160,7 +206,7 @@ func (c *endpointTest) Run(a *app) error {
 // withEndpoints works with Postgres alone: events have nothing to do with Redis.
 func (a *app) withEndpoints(do func(*webhook.EndpointService) error) error {
 	return a.withPostgres(func(s *stores) error {
-		return do(webhook.NewEndpointService(s.postgres, process.WebhookPolicy(s.cfg)))
+		return do(webhook.NewEndpointService(s.postgres.EndpointRegistry(), process.WebhookPolicy(s.cfg), s.cfg.Encryption))
 	})
 }
 

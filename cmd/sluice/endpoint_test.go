@@ -66,6 +66,21 @@ func TestEndpoints(t *testing.T) {
 		"--json").mustFine(t)); got.State != "active" {
 		t.Errorf("enable: got %+v", got)
 	}
+	keys := append(at[:2:2], "ENCRYPTION_KEYS=k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	sluice(t, at, "endpoint", "encrypt").mustRefuse(t, 2, "set ENCRYPTION_KEYS")
+	if out := sluice(t, keys, "endpoint", "encrypt").mustFine(t); !strings.Contains(out, "2 endpoints") {
+		t.Errorf("encrypt: got %q", out)
+	}
+	rotated := decoded[view.Endpoint](t, sluice(t, keys, "endpoint", "rotate", "1", "--keep", "1h", "--json").mustFine(t))
+	if !strings.HasPrefix(rotated.Secret, "whsec_") {
+		t.Errorf("rotate: got %+v", rotated)
+	}
+	sluice(t, keys, "endpoint", "rotate", "1", "--keep", "169h").mustRefuse(t, 2, "168h")
+	status.Store(204)
+	sluice(t, keys, "endpoint", "test", "1").mustFine(t)
+	if got := sluice(t, at, "endpoint", "test", "1"); got.code != 1 || !strings.Contains(got.out, "ENCRYPTION_KEYS") {
+		t.Errorf("test without the key: got %+v", got)
+	}
 	sluice(t, at, "endpoint", "remove", "2").mustFine(t)
 	if out := sluice(t, at, "event", "ls", "--since", "2h").mustFine(t); !strings.Contains(out, "No events") {
 		t.Errorf("event ls: got %q", out)
@@ -77,8 +92,9 @@ func TestEndpoints(t *testing.T) {
 	sluice(t, at, "endpoint", "resend", "2", "--from", "5").mustRefuse(t, 2, "no endpoint 2", "sluice endpoint ls")
 	sluice(t, at, "endpoint", "replay", "1", "--from", "1").mustRefuse(t, 2, "no event is kept")
 	sluice(t, at, "endpoint", "replay", "2", "--from", "1").mustRefuse(t, 2, "no endpoint 2", "sluice endpoint ls")
-	for _, command := range []string{"enable", "disable", "remove", "test"} {
+	for _, command := range []string{"enable", "disable", "remove", "rotate", "test"} {
 		sluice(t, at, "endpoint", command, "2").mustRefuse(t, 2, "no endpoint 2", "sluice endpoint ls")
 	}
-	logged(t, at, "add-endpoint add-endpoint disable-endpoint enable-endpoint remove-endpoint")
+	logged(t, at, "add-endpoint add-endpoint disable-endpoint enable-endpoint encrypt-secret encrypt-secret rotate-secret "+
+		"remove-endpoint")
 }

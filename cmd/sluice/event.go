@@ -72,7 +72,7 @@ func past(flag, text string, now time.Time) (time.Time, error) {
 }
 
 type endpointResend struct {
-	keyed
+	explained
 	ID    int64  `arg:"" help:"Id of the endpoint."`
 	Event string `placeholder:"ID" help:"The one event to send."`
 	From  int64  `placeholder:"N" help:"Position of the first event to send; sluice event ls shows positions."`
@@ -103,7 +103,7 @@ func (c *endpointResend) Run(a *app) error {
 }
 
 type endpointReplay struct {
-	keyed
+	explained
 	ID   int64 `arg:"" help:"Id of the endpoint."`
 	From int64 `required:"" placeholder:"N" help:"Position of the first event to send; sluice event ls shows positions."`
 }

@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/process"
 	"sluice/pipeline"
+	"sluice/pipeline/auditlog"
 	"sluice/pipeline/idempotency"
 )
 
@@ -21,6 +22,20 @@ type keyed struct {
 }
 
 func (k *keyed) key() *string { return k.IdempotencyKey }
+
+// explained is keyed, with a flag that says why.
+type explained struct {
+	keyed
+	Reason string `placeholder:"TEXT" help:"Why, for the audit log; at most 1000 bytes."`
+}
+
+func (e *explained) why() string { return e.Reason }
+
+// secretive is a keyed command that prints a secret. What it prints is not kept: the same command finds what the first
+// one made, and prints that.
+type secretive struct{ keyed }
+
+func (s *secretive) secret() {}
 
 // fixed refuses a time that depends on when the command is given: with a key, a second try would mean another time.
 func (k *keyed) fixed(until string) error {
@@ -40,6 +55,13 @@ type printed struct {
 // run runs the command that was typed. With a key it is done once: the same command prints again what the first one
 // did, and ends with its exit code.
 func (a *app) run(command *kong.Context) error {
+	explained, ok := command.Selected().Target.Addr().Interface().(interface{ why() string })
+	if ok && explained.why() != "" {
+		if err := pipeline.ValidateReason(explained.why()); err != nil {
+			return err
+		}
+		a.ctx = auditlog.Because(a.ctx, explained.why())
+	}
 	typed, ok := command.Selected().Target.Addr().Interface().(interface{ key() *string })
 	if !ok || typed.key() == nil {
 		return command.Run(a)
@@ -57,7 +79,11 @@ func (a *app) run(command *kong.Context) error {
 		service := idempotency.New(s.postgres, process.NewLogger(a.err, s.cfg))
 		answer, _, err := service.Once(a.ctx, request,
 			func(ctx context.Context) (idempotency.Answer, idempotency.Verdict, error) {
-				return a.recorded(ctx, command)
+				answer, verdict, err := a.recorded(ctx, command)
+				if _, secret := typed.(interface{ secret() }); secret && answer.Status == process.ExitFine {
+					verdict = idempotency.Repeat
+				}
+				return answer, verdict, err
 			})
 		if errors.Is(err, idempotency.ErrReused) {
 			return usagef("--idempotency-key: %s", err)
@@ -89,10 +115,13 @@ func (a *app) recorded(
 }
 
 // verdictOf says what becomes of a key after a command. What was found wrong, does not exist or is forbidden now is its
-// answer; what a store did not do may be tried again; what was typed wrong leaves the key free.
+// answer; what a store did not do, or what waits for another change, may be tried again; what was typed wrong leaves
+// the key free.
 func verdictOf(err error) idempotency.Verdict {
 	var u usage
 	switch kind := pipeline.KindOf(err); {
+	case idempotency.IsForNow(err):
+		return idempotency.Repeat
 	case err == nil, errors.Is(err, errFound), kind == pipeline.KindNotFound, kind == pipeline.KindConflict:
 		return idempotency.Final
 	case errors.As(err, &u), kind == pipeline.KindInvalid:

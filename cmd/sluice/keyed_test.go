@@ -43,6 +43,26 @@ func TestACommandWithAKeyIsDoneOnce(t *testing.T) {
 		t.Errorf("after its death: got %q, want the sale with 15 units", out)
 	}
 
+	// What has a secret is read again, and not kept; what another change forbids for the moment is no answer.
+	add := []string{"endpoint", "add", "--url", "https://example.com/hook"}
+	first = with("k7", add...)
+	first.mustFine(t)
+	execSQL(t, at, `do $$ begin
+		if exists (select from operator_requests where convert_from(body, 'UTF8') like '%whsec_%') then
+			raise 'a secret is kept';
+		end if; end $$`)
+	if again := with("k7", add...); again != first || !strings.Contains(again.out, "whsec_") {
+		t.Errorf("endpoint add again: got %+v, want %+v", again, first)
+	}
+	for range 2 {
+		with("k8", "endpoint", "remove", "1").mustFine(t)
+	}
+	execSQL(t, at, `update sales set reduce_to = 12, reduce_actor = 'bob'`)
+	edit := []string{"sale", "edit", "drop-1", "--title", "Lamp No. 8"}
+	with("k10", edit...).mustRefuse(t, 2, "try again")
+	execSQL(t, at, `update sales set reduce_to = null, reduce_actor = null`)
+	with("k10", edit...).mustFine(t)
+
 	// What was found wrong is an answer as well, with its exit code; what was typed wrong leaves the key free.
 	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
 	id := accept(t, at, rdb, "ann")

@@ -10,6 +10,7 @@ import (
 	"sluice/internal/table"
 	"sluice/internal/view"
 	"sluice/pipeline/auditlog"
+	"sluice/pipeline/payments"
 )
 
 type logCmd struct {
@@ -76,6 +77,9 @@ func changeText(v *view.LogEntry) string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rest)) {
+		if rest[name] == "" { // it was not given
+			continue
+		}
 		words = append(words, name+" "+rest[name])
 	}
 	return strings.Join(words, ", ")
@@ -95,5 +99,21 @@ func fieldsOf(object json.RawMessage) map[string]string {
 		}
 		texts[name] = text
 	}
+	moneyIn(members, texts)
 	return texts
+}
+
+// moneyIn takes minor units and their currency together: 1999 and EUR are 19.99 EUR.
+func moneyIn(members map[string]json.RawMessage, texts map[string]string) {
+	currency, ok := texts["currency"]
+	if !ok || currency == "" {
+		return
+	}
+	for _, name := range []string{"amount", "unit_price"} {
+		var units int64
+		if value, ok := members[name]; ok && json.Unmarshal(value, &units) == nil {
+			texts[name] = payments.MoneyText(units, currency)
+			delete(texts, "currency")
+		}
+	}
 }

@@ -66,7 +66,7 @@ func program(ctx context.Context, settings []string, args ...string) *exec.Cmd {
 		panic(err)
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env = append([]string{asProgram + "=1"}, settings...)
+	cmd.Env = append([]string{asProgram + "=1"}, asInProduction(settings, args)...)
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "GOCOVERDIR", "GORACE"} {
 		if value, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+value)
@@ -117,7 +117,7 @@ func decoded[T any](t *testing.T, out string) T {
 // fresh database.
 func servers(t *testing.T) []string {
 	t.Helper()
-	return []string{"REDIS_URL=" + testkit.PrivateRedis(t).URL(), "DATABASE_URL=" + testkit.Database(t)}
+	return []string{"REDIS_URL=" + testkit.PrivateRedis(t).URL(), "DATABASE_URL=" + withRoles(testkit.Database(t))}
 }
 
 // setting reads one of NAME=value.

@@ -11,10 +11,16 @@ import (
 // stack.
 const migrateStartTimeout = 30 * time.Second
 
-type migrateCmd struct{}
+type migrateCmd struct {
+	Grant bool `help:"Then make the roles sluice_api, sluice_worker and sluice_operator and give them their rights (sluice grants), with the passwords in POSTGRES_API_PASSWORD, POSTGRES_WORKER_PASSWORD and POSTGRES_OPERATOR_PASSWORD, or in the files that POSTGRES_API_PASSWORD_FILE and so on name."`
+}
 
 // Run migrates. It needs no Redis, so it does not ask for one to be set.
 func (c *migrateCmd) Run(a *app) error {
+	passwords, err := c.passwords() // before anything is changed
+	if err != nil {
+		return err
+	}
 	cfg, err := a.settings.load(map[string]string{
 		"REDIS_URL":     "redis://not-needed",
 		"START_TIMEOUT": migrateStartTimeout.String(),
@@ -37,12 +43,29 @@ func (c *migrateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	granted := ""
+	if c.Grant {
+		granted = " The roles have their rights."
+		if err := db.Grant(a.ctx, cfg.DatabaseURL, db.Roles{
+			API: "sluice_api", Worker: "sluice_worker", Operator: "sluice_operator", Passwords: passwords,
+		}); err != nil {
+			return err
+		}
+	}
 	versions := struct {
 		Before int64 `json:"before"`
 		After  int64 `json:"after"`
 	}{before, after}
 	if before == after {
-		return a.answer(versions, "The database has schema version %d already.", after)
+		return a.answer(versions, "The database has schema version %d already.%s", after, granted)
 	}
-	return a.answer(versions, "The database went from schema version %d to %d.", before, after)
+	return a.answer(versions, "The database went from schema version %d to %d.%s", before, after, granted)
+}
+
+// passwords are those of the roles. One that is not set stays as it is.
+func (c *migrateCmd) passwords() ([3]string, error) {
+	if !c.Grant {
+		return [3]string{}, nil
+	}
+	return passwordsOf("POSTGRES")
 }

@@ -42,8 +42,8 @@ func (c *orderCancel) Run(a *app) error {
 			return a.answer(cancelled, "Order %s was cancelled before, at %s; nothing was changed.", order.ID,
 				shortTime(order.ClosedAt))
 		}
-		return a.answer(cancelled, "Order %s is cancelled; a worker gives its %d units back within a second.", order.ID,
-			order.Quantity)
+		return a.answer(cancelled, "Order %s is cancelled; a worker gives back %s within a second.", order.ID,
+			counted(int64(order.Quantity), "unit"))
 	})
 }
 

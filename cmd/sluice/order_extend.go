@@ -56,8 +56,8 @@ func (c *saleExtend) Run(a *app) error {
 			SaleID   string `json:"sale_id"`
 			Until    string `json:"until"`
 			Extended int    `json:"extended"`
-		}{sale.ID, view.Time(e.Until), extended}, "%d orders of sale %s have until %s to pay.", extended, sale.ID,
-			shortTime(e.Until))
+		}{sale.ID, view.Time(e.Until), extended}, "%s of sale %s got more time to pay, until %s.",
+			counted(int64(extended), "order"), sale.ID, shortTime(e.Until))
 	})
 }
 

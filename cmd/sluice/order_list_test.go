@@ -73,6 +73,8 @@ func TestOperatorFindsAndExportsOrders(t *testing.T) {
 		t.Errorf("the file: got %v, %v", rows, err)
 	}
 	sluice(t, at, "order", "export", "--output", file).mustRefuse(t, 2, "exists")
+	sluice(t, at, "order", "export", "--buyer", "").mustRefuse(t, 2, "--buyer is empty")
+	sluice(t, at, "order", "ls", "--sale=").mustRefuse(t, 2, "--sale is empty")
 }
 
 // An export that breaks off says so by its exit code and its last line, and leaves no file.

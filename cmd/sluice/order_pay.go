@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"sluice/internal/process"
 	"sluice/internal/table"
@@ -12,7 +13,7 @@ import (
 )
 
 type orderPay struct {
-	keyed
+	explained
 	Order     string `arg:"" help:"Id of the order (a UUID)."`
 	Sale      string `required:"" placeholder:"ID" help:"Id of the sale."`
 	PaymentID string `name:"payment-id" placeholder:"ID" help:"The provider's id of the payment; default manual-ORDER. Repeating it changes nothing."`
@@ -74,7 +75,8 @@ func (a *app) printUnneeded(p *payments.Payment, named bool) error {
 func (a *app) printPaid(p *payments.Payment) error {
 	if p.Outcome == payments.Refused {
 		kind := pipeline.KindConflict
-		if p.Reason == payments.ReasonUnknownSale || p.Reason == payments.ReasonUnknownOrder {
+		unknown := []payments.Reason{payments.ReasonUnknownSale, payments.ReasonUnknownOrder, payments.ReasonOrderDropped}
+		if slices.Contains(unknown, p.Reason) {
 			kind = pipeline.KindNotFound
 		}
 		return pipeline.Errorf(kind, "%s; nothing was changed, and the payment is recorded as refused (%d)", p.Detail, p.ID)
@@ -94,7 +96,8 @@ func paidText(p *payments.Payment) string {
 	case payments.Waiting:
 		return "it waits; a worker decides it once the order is stored"
 	case payments.Repeated:
-		return fmt.Sprintf("it was reported before, and nothing was changed; the order was %s then", p.OrderStatus)
+		return fmt.Sprintf("it was reported before, and nothing was changed; the order was %s then "+
+			"(sluice payment ls --order %s says what became of the money)", p.OrderStatus, p.OrderID)
 	default:
 		return p.Detail
 	}

@@ -47,10 +47,31 @@ func (s *orderSearch) view(ctx context.Context) (*orderView, error) {
 		}
 	}
 	if v.Row == nil && v.Entry == nil && v.Slot == nil {
+		if waiting, err := s.waiting(ctx, v); err != nil || waiting {
+			return v, err
+		}
 		return nil, pipeline.Errorf(pipeline.KindNotFound, "sale %s has no order %s", s.sale.ID, s.id)
 	}
 	v.price(s.sale)
 	return v, nil
+}
+
+// waiting looks whether the order is the one that a buyer on the waitlist is to get.
+func (s *orderSearch) waiting(ctx context.Context, v *orderView) (bool, error) {
+	entry, err := s.postgres.WaitlistEntry(ctx, s.sale.ID, v.OrderID)
+	if pipeline.KindOf(err) == pipeline.KindNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v.UserID, v.Status = entry.UserID, "waiting"
+	v.Waitlist = &waitView{Quantity: entry.Quantity, JoinedAt: view.Time(entry.JoinedAt)}
+	if !entry.LeftAt.IsZero() {
+		left := view.Time(entry.LeftAt)
+		v.Status, v.Waitlist.LeftAt = "left", &left
+	}
+	return true, nil
 }
 
 // inRedis reads the stream before Postgres: an order that is persisted in between is then seen in both, never in none.

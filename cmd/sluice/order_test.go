@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
@@ -99,6 +100,33 @@ func TestUnknownOrder(t *testing.T) {
 	rdb := testkit.Client(t, setting(at, "REDIS_URL"))
 	accept(t, at, rdb, "alice")
 	sluice(t, at, "order", "show", "drop-1", "018f0000-0000-7000-8000-000000000000").mustRefuse(t, 2, "no order 018f0000")
+}
+
+// A buyer who waits has the id of an order, too, and an operator finds it.
+func TestAWaitingOrderIsShown(t *testing.T) {
+	t.Parallel()
+	at := servers(t)
+	sluice(t, at, "sale", "create", "--id", "drop-1", "--stock", "1", "--waitlist", "10").mustFine(t)
+	store, err := db.Open(t.Context(), setting(at, "DATABASE_URL"), db.Options{MaxConns: 1})
+	must(t, err)
+	t.Cleanup(store.Close)
+	generation, err := store.Generation(t.Context())
+	must(t, err)
+	entry := pipeline.WaitlistEntry{
+		SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), UserID: "alice", Number: 1 << 41, Quantity: 1,
+		Partition: pipeline.PlaceSale("drop-1", 16)[0], Ticket: 1, KeyHash: "k", PayloadHash: "p", JoinedAt: time.Now(),
+	}
+	must(t, store.RecordJoin(t.Context(), generation, entry))
+	out := sluice(t, at, "order", "show", "drop-1", entry.OrderID).mustFine(t)
+	if !strings.Contains(out, "of buyer alice in sale drop-1: waiting") || !strings.Contains(out, "1 unit, since ") {
+		t.Errorf("got %q", out)
+	}
+	if _, err := store.RecordLeave(t.Context(), generation, entry, 2); err != nil {
+		t.Fatal(err)
+	}
+	if v := showOrder(t, at, entry.OrderID); v.Status != "left" || v.Waitlist == nil || v.Waitlist.LeftAt == nil {
+		t.Errorf("got %+v, want a buyer who has left", v)
+	}
 }
 
 // An order whose event was deleted by somebody is still found by its slot, and the audit says what is wrong.

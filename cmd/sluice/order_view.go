@@ -25,6 +25,14 @@ type orderView struct {
 	Lock     *lockView  `json:"lock"`
 	Row      *rowView   `json:"row"`
 	Releases []release  `json:"releases"`
+	Waitlist *waitView  `json:"waitlist,omitempty"` // where the buyer waits for this order, or has left
+}
+
+// waitView is a buyer's entry in the waitlist.
+type waitView struct {
+	Quantity int     `json:"quantity"`
+	JoinedAt string  `json:"joined_at"`
+	LeftAt   *string `json:"left_at"`
 }
 
 type rowView struct {
@@ -93,6 +101,10 @@ func (v *orderView) print(a *app) error {
 	}
 	sayf(a.out, "Order %s of buyer %s in sale %s: %s%s", v.OrderID, table.Clean(v.UserID), v.SaleID, v.Status, price)
 	t := table.New("", "")
+	if v.Waitlist != nil {
+		t.Row("waitlist", counted(int64(v.Waitlist.Quantity), "unit")+", since "+v.Waitlist.JoinedAt)
+		return t.Write(a.out, "  ")
+	}
 	t.Row("row", v.Row.text())
 	t.Row("slot", v.Slot.text())
 	t.Row("entry", v.Entry.text())
@@ -110,7 +122,8 @@ func (r *rowView) text() string {
 	if r == nil {
 		return "not in Postgres yet"
 	}
-	text := fmt.Sprintf("%s, %d units, persisted %s after the accept", r.Status, r.Quantity, age(r.persistDelay))
+	text := fmt.Sprintf("%s, %s, persisted %s after the accept", r.Status, counted(int64(r.Quantity), "unit"),
+		age(r.persistDelay))
 	if r.PayBy != nil && r.Status == string(pipeline.StatusAwaitingPayment) {
 		text += ", to be paid by " + *r.PayBy
 	}
@@ -121,7 +134,7 @@ func (r *rowView) text() string {
 }
 
 func (r *release) text() string {
-	text := fmt.Sprintf("%d units, %s", r.Quantity, r.Reason)
+	text := counted(int64(r.Quantity), "unit") + ", " + r.Reason
 	if r.Withdrawn {
 		text += ", not put on sale again"
 	}
@@ -135,7 +148,7 @@ func (v *slotView) text() string {
 	if v == nil {
 		return "none: the buyer's slot is free, or another order's"
 	}
-	return fmt.Sprintf("%s: %d units, accept number %s of the sale, at %s", v.Partition, v.Quantity,
+	return fmt.Sprintf("%s: %s, accept number %s of the sale, at %s", v.Partition, counted(int64(v.Quantity), "unit"),
 		table.Number(v.Sequence), v.AcceptedAt)
 }
 

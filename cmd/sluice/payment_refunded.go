@@ -11,7 +11,7 @@ import (
 )
 
 type paymentRefunded struct {
-	keyed
+	explained
 	Payment  int64  `arg:"" help:"Id of the payment, as sluice payment ls shows it."`
 	RefundID string `name:"refund-id" placeholder:"ID" help:"The provider's id of the refund; default manual-PAYMENT. Repeating it changes nothing."`
 	Amount   int64  `placeholder:"MINOR" help:"What was paid back, in minor units (cents, for instance); default: all that is left."`

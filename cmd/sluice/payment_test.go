@@ -162,7 +162,7 @@ func TestOperatorReturnsRefundsAndExtends(t *testing.T) {
 		t.Errorf("extend: got %q", out)
 	}
 	whole := sluice(t, at, "sale", "extend", "drop-1", "--until", "+2h", "--reason", "still")
-	if out := whole.mustFine(t); !strings.Contains(out, "1 orders of sale drop-1 have until") {
+	if out := whole.mustFine(t); !strings.Contains(out, "1 order of sale drop-1 got more time to pay") {
 		t.Errorf("extend a sale: got %q", out)
 	}
 	testkit.Eventually(t, time.Minute, "the slot to be given back", func() bool { return showOrder(t, at, ann).Slot == nil })

@@ -50,6 +50,33 @@ func (p *postgres) partitions(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
+// storedSecret is what is stored of the secret of an endpoint.
+type storedSecret struct {
+	id          int64
+	url, secret string
+	withheld    string // why events wait that can't be signed; empty: they don't
+}
+
+// endpointSecrets returns those of all endpoints; of none where there is no such table yet.
+func (p *postgres) endpointSecrets(ctx context.Context) ([]storedSecret, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	rows, _ := p.conn.Query(ctx, `
+		select id, url, secret, case when disabled_at is null and attempts = 0 then last_error else '' end
+		from endpoints order by id`) // CollectRows has the error
+	stored, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s storedSecret, err error) {
+		return s, row.Scan(&s.id, &s.url, &s.secret, &s.withheld)
+	})
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &refused) && refused.Code == "42P01": // undefined_table
+		return nil, nil
+	case err != nil:
+		return nil, unavailable(err, "Postgres did not answer a question")
+	}
+	return stored, nil
+}
+
 // clock is the server's time at the moment it answered.
 func (p *postgres) clock(ctx context.Context) (at time.Time, err error) {
 	_, err = p.one(ctx, `select clock_timestamp()`, &at)

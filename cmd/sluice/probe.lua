@@ -11,7 +11,7 @@ local group, dead, living = 'workers', 'dead', 'living'
 
 redis.call('TIME')
 local id = redis.call('XADD', stream, '*', 'v', '1')
-redis.call('EXPIRE', stream, 60) -- a server that fails below keeps what was written so far
+redis.call('PEXPIRE', stream, 60000) -- a server that fails below keeps what was written so far
 redis.call('XGROUP', 'CREATE', stream, group, '0')
 redis.call('XREADGROUP', 'GROUP', group, dead, 'COUNT', 1, 'STREAMS', stream, '>')
 redis.call('XDEL', stream, id)

@@ -14,7 +14,7 @@ type saleCmd struct {
 	Show       saleShow       `cmd:"" help:"Show one sale, as Postgres defines it and as Redis has it."`
 	Restock    saleRestock    `cmd:"" help:"Add units to a sale."`
 	Reduce     saleReduce     `cmd:"" help:"Take units out of a sale that nobody has."`
-	Edit       saleEdit       `cmd:"" help:"Change a sale's title, price, limit, waitlist, window or note."`
+	Edit       saleEdit       `cmd:"" help:"Change a sale's title, price, limit, waitlist, entry tickets, window or note."`
 	Reschedule saleReschedule `cmd:"" help:"Change when a sale opens or closes."`
 	Pause      salePause      `cmd:"" help:"Refuse orders until the sale is resumed."`
 	Resume     saleResume     `cmd:"" help:"Take orders again in a paused sale."`

@@ -9,7 +9,7 @@ import (
 )
 
 type saleRestock struct {
-	keyed
+	explained
 	Sale string `arg:"" help:"Id of the sale."`
 	Add  int64  `required:"" placeholder:"UNITS" help:"Units to add, 1 or more."`
 }
@@ -24,7 +24,7 @@ func (c *saleRestock) Run(a *app) error {
 }
 
 type saleReschedule struct {
-	keyed
+	explained
 	Sale   string `arg:"" help:"Id of the sale."`
 	Opens  string `placeholder:"TIME" help:"now, +1h or RFC 3339."`
 	Closes string `placeholder:"TIME" help:"now, +1h or RFC 3339."`
@@ -57,7 +57,7 @@ func optionalWhen(text string, now time.Time) (*time.Time, error) {
 }
 
 type salePause struct {
-	keyed
+	explained
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -65,7 +65,7 @@ type salePause struct {
 func (c *salePause) Run(a *app) error { return a.setState(c.Sale, "paused", pipeline.SalePaused) }
 
 type saleResume struct {
-	keyed
+	explained
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -73,7 +73,7 @@ type saleResume struct {
 func (c *saleResume) Run(a *app) error { return a.setState(c.Sale, "resumed", pipeline.SaleActive) }
 
 type saleClose struct {
-	keyed
+	explained
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
@@ -103,6 +103,9 @@ func (a *app) change(id, done string, change func(now time.Time) (pipeline.SaleC
 		sale, err := a.publisher(s).Change(a.ctx, id, actor(), what)
 		if err != nil {
 			return unknownSale(err)
+		}
+		if what.EntryTicket != nil {
+			a.noteEntryKeys(s, sale)
 		}
 		return a.printSale(s, sale, done)
 	})

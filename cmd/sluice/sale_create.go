@@ -10,7 +10,7 @@ import (
 )
 
 type saleCreate struct {
-	keyed
+	explained
 	ID            string        `name:"id" required:"" placeholder:"ID" help:"1 to 64 characters of a-z, 0-9 and '-', not starting with '-'."`
 	Title         string        `placeholder:"TEXT" help:"What is sold; default: the id."`
 	Stock         int64         `required:"" placeholder:"UNITS" help:"Units for sale, 1 to 2147483648."`
@@ -23,6 +23,8 @@ type saleCreate struct {
 	LimitGroup    string        `placeholder:"ID" help:"Sales that have a limit together; the others of the group must have the same --group-limit."`
 	GroupLimit    int           `placeholder:"UNITS" help:"Most units of a buyer in all sales of the --limit-group."`
 	Note          string        `placeholder:"TEXT" help:"For operators."`
+	EntryTicket   bool          `help:"Orders need an entry ticket; the apis need ENTRY_TICKET_KEYS."`
+	EntrySpread   time.Duration `default:"10s" placeholder:"TIME" help:"Over how long buyers with an entry ticket are let in after the opening, 0s to 10m; default 10s."`
 	Currency      string        `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --price."`
 }
 
@@ -53,6 +55,7 @@ func (c *saleCreate) Run(a *app) error {
 		if err := a.publisher(s).Create(a.ctx, sale); err != nil {
 			return advise(err, pipeline.KindConflict, "choose another --id")
 		}
+		a.noteEntryKeys(s, sale)
 		return a.printSale(s, sale, "created")
 	})
 }
@@ -70,6 +73,7 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 		ID: c.ID, Title: cmp.Or(c.Title, c.ID), Total: c.Stock, MaxQuantity: c.MaxQuantity,
 		OpensAt: opens, ClosesAt: closes, PaymentWindow: c.PaymentWindow, Waitlist: c.Waitlist,
 		UnitPrice: c.Price, Currency: c.Currency, Note: c.Note, LimitGroup: c.LimitGroup, GroupLimit: c.GroupLimit,
+		EntryTicket: c.EntryTicket, EntrySpread: c.EntrySpread,
 	}
 	if err := sale.Validate(); err != nil {
 		return nil, err
@@ -79,4 +83,12 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 			pipeline.FormatTime(closes))
 	}
 	return sale, nil
+}
+
+// noteEntryKeys reminds of the keys that orders of a sale need. They are settings of the apis, and need not be known
+// here.
+func (a *app) noteEntryKeys(s *stores, sale *pipeline.Sale) {
+	if sale.EntryTicket && len(s.cfg.Entry.Keys) == 0 {
+		sayf(a.err, "sluice: orders need an entry ticket: start every api with ENTRY_TICKET_KEYS, which is not set here")
+	}
 }

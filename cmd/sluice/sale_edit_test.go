@@ -36,6 +36,8 @@ func TestSaleEdit(t *testing.T) {
 			t.Errorf("got %q, want 40 units", out)
 		}
 	}
+	sluice(t, at, "sale", "reschedule", "drop-1", "--opens", "2020-01-01T00:00:00Z", "--closes", "2020-01-02T00:00:00Z").
+		mustRefuse(t, 2, "close the sale to end it now")
 	sluice(t, at, "sale", "reduce", "drop-1", "--to", "0").mustRefuse(t, 2, "--to 0")
 	sluice(t, at, "sale", "reduce", "drop-1", "--to", "41").mustRefuse(t, 2, "use 1 to 40")
 	sluice(t, at, "audit").mustFine(t)

@@ -59,7 +59,7 @@ func TestLifeOfASale(t *testing.T) {
 	if sale = show(t, at); sale.Phase != "scheduled" || window(t, sale) != 2*time.Hour {
 		t.Errorf("after the reschedule: %+v", sale)
 	}
-	sluice(t, at, "sale", "reschedule", "drop-1", "--closes", "now").mustRefuse(t, 2, "not after it opens")
+	sluice(t, at, "sale", "reschedule", "drop-1", "--closes", "+30m").mustRefuse(t, 2, "not after it opens")
 	sluice(t, at, "sale", "reschedule", "drop-1", "--opens", "now").mustFine(t)
 	for _, step := range []struct{ command, phase, inRedis string }{
 		{"pause", "paused", "paused"}, {"resume", "open", "active"}, {"close", "closed", "closed"},

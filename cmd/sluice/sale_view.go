@@ -109,6 +109,9 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	t.Row("payment", paymentText(sale.PaymentWindow))
 	t.Row("price", priceText(sale))
 	t.Row("waitlist", waitlistText(&v))
+	if v.EntryTicket {
+		t.Row("entry ticket", "needed; buyers are let in over "+sale.EntrySpread.String()+" after the opening")
+	}
 	t.Row("version", v.Version)
 	if v.Note != "" {
 		t.Row("note", table.Clean(v.Note))
@@ -118,6 +121,9 @@ func (a *app) printSale(s *stores, sale *pipeline.Sale, done string) error {
 	}
 	if v.RetiredAt != nil {
 		t.Row("in Redis", "no longer, since "+shortTime(sale.RetiredAt)+": it is over")
+		if v.OrdersDroppedAt != nil {
+			t.Row("orders", "dropped, since "+shortTime(sale.OrdersDroppedAt)+": sums are kept")
+		}
 		return t.Write(a.out, "  ")
 	}
 	for _, p := range v.Partitions {

@@ -12,14 +12,14 @@ import (
 )
 
 // server is how a server is named to people, without its password.
-type server struct{ name, address, setting string }
+type server struct{ name, address, setting, authority string }
 
 func redisServer(cfg config.Config) server {
-	return server{"Redis", withoutSecrets(cfg.RedisURL), "REDIS_URL"}
+	return server{"Redis", withoutSecrets(cfg.RedisURL), "REDIS_URL", config.RedisAuthority}
 }
 
 func postgresServer(cfg config.Config) server {
-	return server{"Postgres", withoutSecrets(cfg.DatabaseURL), "DATABASE_URL"}
+	return server{"Postgres", withoutSecrets(cfg.DatabaseURL), "DATABASE_URL", config.PostgresAuthority}
 }
 
 // withoutSecrets keeps scheme, host and path of an address. Users, passwords and parameters (which may contain either)
@@ -41,13 +41,20 @@ func reach(ctx context.Context, cfg config.Config, to server, try func(context.C
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
-		return struct{}{}, try(ctx)
+		err := try(ctx)
+		if config.Distrust(err, "", "") != "" {
+			return struct{}{}, backoff.Permanent(err) // waiting helps no certificate
+		}
+		return struct{}{}, err
 	}, backoff.WithMaxElapsedTime(cfg.StartTimeout))
 	if err == nil {
 		return nil
 	}
 	if cause := ctx.Err(); cause != nil && errors.Is(cause, context.Canceled) {
 		return cause
+	}
+	if why := config.Distrust(err, to.name+" at "+to.address, to.authority); why != "" {
+		return unavailable(err, why)
 	}
 	return unavailable(err, fmt.Sprintf("%s at %s does not answer; start it, or correct %s", to.name, to.address,
 		to.setting))

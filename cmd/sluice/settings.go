@@ -18,6 +18,8 @@ const startTimeout = 3 * time.Second
 type settings struct {
 	DatabaseURL  string `name:"database-url" placeholder:"URL" help:"Postgres: postgres://user:password@host:port/database (DATABASE_URL)."`
 	RedisURL     string `name:"redis-url" placeholder:"URL" help:"Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// (REDIS_URL)."`
+	DatabaseFile string `name:"database-url-file" placeholder:"FILE" help:"File with the URL of Postgres (DATABASE_URL_FILE)."`
+	RedisFile    string `name:"redis-url-file" placeholder:"FILE" help:"File with the URL of Redis (REDIS_URL_FILE)."`
 	Partitions   string `name:"partitions" placeholder:"N" help:"Partitions of Redis, fixed at install (PARTITIONS); default: those of the installation."`
 	StartTimeout string `name:"start-timeout" placeholder:"TIME" help:"How long to wait for a server that does not answer (START_TIMEOUT); default 3s."`
 	LogLevel     string `name:"log-level" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL); default warn."`
@@ -27,8 +29,9 @@ type settings struct {
 func (s *settings) load(defaults map[string]string) (config.Config, error) {
 	var args []string
 	for name, text := range map[string]string{
-		"database-url": s.DatabaseURL, "redis-url": s.RedisURL, "partitions": s.Partitions,
-		"start-timeout": s.StartTimeout, "log-level": s.LogLevel,
+		"database-url": s.DatabaseURL, "redis-url": s.RedisURL, "database-url-file": s.DatabaseFile,
+		"redis-url-file": s.RedisFile, "partitions": s.Partitions, "start-timeout": s.StartTimeout,
+		"log-level": s.LogLevel,
 	} {
 		if text != "" {
 			args = append(args, "--"+name+"="+text)
@@ -37,6 +40,9 @@ func (s *settings) load(defaults map[string]string) (config.Config, error) {
 	getenv := func(name string) string {
 		if text := os.Getenv(name); text != "" {
 			return text
+		}
+		if os.Getenv(name+"_FILE") != "" {
+			return ""
 		}
 		return defaults[name]
 	}
@@ -57,7 +63,10 @@ func (s *settings) partitionsGiven() bool { return s.Partitions != "" || os.Gete
 
 // refuseServers returns an error where servers are named for a command that starts its own.
 func (s *settings) refuseServers(command string) error {
-	for name, text := range map[string]string{"redis-url": s.RedisURL, "database-url": s.DatabaseURL} {
+	for name, text := range map[string]string{
+		"redis-url": s.RedisURL, "database-url": s.DatabaseURL,
+		"redis-url-file": s.RedisFile, "database-url-file": s.DatabaseFile,
+	} {
 		if text != "" {
 			return usagef("%s starts a Redis and a Postgres of its own and takes no --%s; "+
 				"to use yours, run the programs themselves: api and worker", command, name)

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,6 +31,7 @@ type shop struct {
 	*testing.T
 	api, admin, token, secret string
 	databaseURL, redisURL     string
+	serverLog                 string // of Postgres
 
 	mu     sync.Mutex // protects the rest
 	events []string   // types, as they arrived
@@ -38,14 +41,15 @@ const storyLimit = 2 * time.Minute
 
 func openShop(t *testing.T) *shop {
 	t.Helper()
-	s := &shop{T: t, token: "an-admin-token-of-the-shop", secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
-	dev, api, _ := startDevWith(t, []string{
+	s := &shop{T: t, token: "an-admin-token-of-the-shop-in-the-story", secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+	dev, api, dir := startDevWith(t, []string{
 		"ADMIN_TOKEN=" + s.token, "PAYMENT_WEBHOOK_SECRET=" + s.secret, "WEBHOOK_ALLOW_PRIVATE=true",
 		"ADMIN_ADDR=127.0.0.1:0",
 	})
 	banner := dev.out.String()
 	servers := regexp.MustCompile(`export DATABASE_URL='([^']*)' REDIS_URL='([^']*)'`).FindStringSubmatch(banner)
 	s.api, s.databaseURL, s.redisURL = api, servers[1], servers[2]
+	s.serverLog = filepath.Join(dir, "postgres", "server.log")
 	s.admin = regexp.MustCompile(`operations (http://[0-9.:]+)\n  Ctrl`).FindStringSubmatch(banner)[1]
 	return s
 }
@@ -89,7 +93,7 @@ func (s *shop) call(want int, method, address, body string, headers ...string) a
 func (s *shop) operator(want int, method, path, body string, headers ...string) answered {
 	s.Helper()
 	return s.call(want, method, s.admin+"/admin/v1/"+path, body,
-		append([]string{"Authorization", "Bearer " + s.token, "X-Actor", "ann-from-the-shop"}, headers...)...)
+		append([]string{"Authorization", "Bearer " + s.token}, headers...)...)
 }
 
 func (s *shop) buyer(want int, user, method, path string, headers ...string) answered {
@@ -283,6 +287,27 @@ func TestAShopsStory(t *testing.T) {
 		return s.buyer(0, "gil", http.MethodPost, "orders").text("code") == "sale-closed"
 	})
 	s.isClean(true)
+	s.refusesNothing()
+}
+
+// refusesNothing looks at the log of Postgres, which has each right that a program lacked, whatever became of it: api
+// and workers have roles of their own here.
+func (s *shop) refusesNothing() {
+	s.Helper()
+	log, err := os.ReadFile(s.serverLog)
+	must(s.T, err)
+	if at := bytes.Index(log, []byte("permission denied")); at >= 0 {
+		s.Errorf("Postgres refused: %s", log[at:min(at+400, len(log))])
+	}
+	conn, err := pgx.Connect(s.Context(), s.databaseURL)
+	must(s.T, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(s.Context())) }()
+	var roles []string
+	must(s.T, conn.QueryRow(s.Context(), `select array_agg(distinct usename::text order by usename::text)
+		from pg_stat_activity where application_name = 'sluice'`).Scan(&roles))
+	if !slices.Equal(roles, []string{"sluice_api", "sluice_worker"}) {
+		s.Errorf("the programs are connected as %v", roles)
+	}
 }
 
 // isClean audits the sale, alone from Postgres or not.

@@ -59,7 +59,8 @@ func TestKillTheDeliverer(t *testing.T) {
 	server := httptest.NewServer(endpoint)
 	t.Cleanup(server.Close)
 	types := []string{webhook.TypeOrderConfirmed, webhook.TypeSaleSoldOut}
-	e, err := webhook.NewEndpointService(s.store, webhook.Policy{AllowPrivate: true}).Add(t.Context(), "test",
+	endpoints := webhook.NewEndpointService(s.store.EndpointRegistry(), webhook.Policy{AllowPrivate: true}, nil)
+	e, err := endpoints.Add(t.Context(), "test",
 		server.URL, types)
 	if err != nil {
 		t.Fatal(err)

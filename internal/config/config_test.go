@@ -3,7 +3,10 @@ package config_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +58,11 @@ func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
 		"DATABASE_URL": "mysql://admin:hunter2@h/d", "REDIS_URL": "http://:hunter2@h", "HTTP_ADDR": "8080",
 		"AUTH_MODE": "none", "BATCH_DEADLINE": "20s", "DURABILITY": "hope", "LOG_LEVEL": "loud",
 		"SHUTDOWN_TIMEOUT": "-1s", "STREAM_MAX_LAG": "0", "AUTH_DEV_FORCE": "perhaps", "DURABILITY_STRICT": "very",
-		"SALE_RETENTION": "23h",
+		"SALE_RETENTION": "23h", "ORDER_RETENTION": "719h", "AUDIT_LOG_RETENTION": "1h",
+		"TRUSTED_PROXIES": "10.0.0.0/8,0.0.0.0/0", "RATE_LIMIT_CLIENT": "many", "RATE_LIMIT_BUYER": "1",
+		"RATE_LIMIT_SALE": "1/1ms", "MAX_CONNECTIONS": "0", "MAX_CONNECTIONS_PER_CLIENT": "-1", "ALLOWED_HOSTS": "*",
+		"ENTRY_TICKET_KEYS": "k1:hunter2", "ENTRY_TICKET_LEAD": "13h", "ENTRY_HOOK_URL": "ftp://u:hunter2@shop",
+		"ENTRY_HOOK_TIMEOUT": "5s", "ENTRY_HOOK_FAIL": "ajar",
 	}), io.Discard)
 	if err == nil {
 		t.Fatal("accepted")
@@ -63,7 +70,10 @@ func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
 	for _, name := range []string{
 		"DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "AUTH_MODE", "BATCH_DEADLINE", "DURABILITY", "LOG_LEVEL",
 		"SHUTDOWN_TIMEOUT", "AUTH_DEV_FORCE", "DURABILITY_STRICT", "SALE_RETENTION", "PARTITIONS", "STREAM_MAX_LAG",
-		"leftover",
+		"ORDER_RETENTION", "AUDIT_LOG_RETENTION",
+		"TRUSTED_PROXIES", "RATE_LIMIT_CLIENT", "RATE_LIMIT_BUYER", "RATE_LIMIT_SALE", "MAX_CONNECTIONS:",
+		"MAX_CONNECTIONS_PER_CLIENT", "ALLOWED_HOSTS", "leftover", "ENTRY_TICKET_KEYS", "ENTRY_TICKET_LEAD",
+		"ENTRY_HOOK_URL", "ENTRY_HOOK_TIMEOUT", "ENTRY_HOOK_FAIL",
 	} {
 		if strings.Count(err.Error(), name) == 0 {
 			t.Errorf("the error does not name %s:\n%v", name, err)
@@ -167,6 +177,65 @@ func TestOrigins(t *testing.T) {
 	} {
 		if _, err := load(wrong); err == nil || !strings.Contains(err.Error(), "CORS_ORIGINS") {
 			t.Errorf("%q: got %v", wrong, err)
+		}
+	}
+}
+
+func TestHTTPLimits(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load(config.API, nil, env(map[string]string{
+		"TRUSTED_PROXIES": "10.0.0.7, 192.168.0.0/16 2001:db8::/32", "RATE_LIMIT_BUYER": "5/1m",
+		"MAX_CONNECTIONS_PER_CLIENT": "7", "ALLOWED_HOSTS": "Shop.Example",
+	}), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(c.HTTP.TrustedProxies), "[10.0.0.7/32 192.168.0.0/16 2001:db8::/32]"; got != want {
+		t.Errorf("proxies: got %s, want %s", got, want)
+	}
+	if c.HTTP.Client.Requests != 0 || c.HTTP.Buyer.String() != "5/1m0s" || c.HTTP.ClientConnections != 7 ||
+		c.HTTP.AllowedHosts[0] != "shop.example" {
+		t.Errorf("got %+v", c.HTTP)
+	}
+}
+
+func TestEntryTickets(t *testing.T) {
+	t.Parallel()
+	load := func(more map[string]string) config.EntryTickets {
+		c, err := config.Load(config.API, nil, env(more), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Entry
+	}
+	if got := load(nil); len(got.Keys) != 0 || got.Lead != time.Hour || got.Hook.URL != "" || got.Hook.FailOpen ||
+		got.Hook.Timeout != 2*time.Second {
+		t.Errorf("without settings: got %+v", got)
+	}
+	got := load(map[string]string{
+		"ENTRY_TICKET_KEYS": "k2:" + strings.Repeat("B", 43) + "=,k1:" + strings.Repeat("A", 43) + "=",
+		"ENTRY_TICKET_LEAD": "12h", "ENTRY_HOOK_URL": "https://sluice:secret@shop.example.com/entry",
+		"ENTRY_HOOK_TIMEOUT": "4s", "ENTRY_HOOK_FAIL": "open",
+	})
+	if len(got.Keys) != 2 || got.Keys[0].ID != "k2" || len(got.Keys[1].Secret) != 32 || got.Lead != 12*time.Hour ||
+		got.Hook.URL != "https://sluice:secret@shop.example.com/entry" || !got.Hook.FailOpen ||
+		got.Hook.Timeout != 4*time.Second {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRedisCAFile(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{empty: "no certificate in PEM", empty + "x": "no such file"} {
+		_, err := config.Load(config.API, nil, env(map[string]string{
+			"REDIS_CA_FILE": path, "REDIS_URL": "rediss://h:1",
+		}), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "REDIS_CA_FILE: ") || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want it to say %q", err, says)
 		}
 	}
 }

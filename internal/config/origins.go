@@ -6,15 +6,12 @@ import (
 	"strings"
 )
 
-// maxOrigins bounds CORS_ORIGINS: each request is compared with all of them.
-const maxOrigins = 32
-
 // origins parses the origins of pages, separated by commas or spaces, as a browser writes them in the header Origin.
 func origins(into *[]string) func(string) error {
 	return func(text string) error {
-		list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-		if len(list) == 0 || len(list) > maxOrigins {
-			return fmt.Errorf("it has %d origins: use 1 to %d, with commas between", len(list), maxOrigins)
+		list, err := listOf(text)
+		if err != nil {
+			return err
 		}
 		for _, origin := range list {
 			u, err := url.Parse(origin)

@@ -3,9 +3,12 @@ package config
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -53,6 +56,31 @@ func RedisOptions(text string) (*redis.UniversalOptions, error) {
 	return manyOptions(base, form, rest)
 }
 
+// RedisOptions are the options of a client of REDIS_URL that believes the CA of REDIS_CA_FILE.
+func (c *Config) RedisOptions() (*redis.UniversalOptions, error) {
+	opts, err := RedisOptions(c.RedisURL)
+	if err == nil && opts.TLSConfig != nil {
+		opts.TLSConfig.RootCAs = c.RedisCA // the dialer has the same config
+	}
+	return opts, err
+}
+
+// certificates reads a file of certificates in PEM, which are no secret.
+func certificates(into **x509.CertPool) func(string) error {
+	return func(path string) error {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(text) {
+			return fmt.Errorf("%q has no certificate in PEM (-----BEGIN CERTIFICATE-----)", path)
+		}
+		*into = pool
+		return nil
+	}
+}
+
 func singleOptions(text string) (*redis.UniversalOptions, error) {
 	one, err := redis.ParseURL(strings.TrimSpace(text))
 	if err != nil {
@@ -89,6 +117,10 @@ func manyOptions(base, form, rest string) (*redis.UniversalOptions, error) {
 // retry ourselves: a script is repeated with the same order ids, and a blocking read never, because its lost reply has
 // already moved entries to us.
 func limited(u *redis.Options, addrs ...string) *redis.UniversalOptions {
+	if u.TLSConfig != nil {
+		// Each server shows that it is the one at its own address: of several, the URL's first is only one.
+		u.TLSConfig.ServerName = ""
+	}
 	return &redis.UniversalOptions{
 		Addrs: addrs, DB: u.DB, Username: u.Username, Password: u.Password, TLSConfig: u.TLSConfig,
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: redisDialTimeout, ReadTimeout: redisReadTimeout,

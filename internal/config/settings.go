@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"sluice/pipeline"
+	"sluice/pipeline/operator"
+	"sluice/pipeline/retention"
+	"sluice/webhook"
 )
 
 // setting is one row of the table below. It is a flag.Value, so that a flag only stores its text.
@@ -24,7 +27,14 @@ type setting struct {
 	required bool
 	parse    func(text string) error // its error must not repeat a secret
 
+	// secret is true of what nobody else may read: it can be in a file, and a flag must not have it. The passwords in
+	// URLs are secret, and the rest of a URL is not.
+	secret bool
+	hides  func(text string) bool // reports whether a text has something secret; nil: all of it is
+
 	flagText *string // nil without the flag
+	fileText *string // nil without the flag of the file
+	file     string  // that the text was read from
 }
 
 func (s *setting) String() string { return "" }
@@ -35,9 +45,9 @@ func (s *setting) Set(text string) error {
 }
 
 func (s *setting) resolve(getenv func(string) string) error {
-	text := getenv(s.name)
-	if s.flagText != nil {
-		text = *s.flagText
+	text, from, err := s.text(getenv)
+	if err != nil {
+		return err
 	}
 	if text == "" {
 		text = s.fallback
@@ -49,24 +59,51 @@ func (s *setting) resolve(getenv func(string) string) error {
 		return nil
 	}
 	if err := s.parse(text); err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	return nil
 }
 
-func settings(c *Config) []setting {
+// text returns what a setting was set to, and the name of what set it.
+func (s *setting) text(getenv func(string) string) (text, from string, err error) {
+	if s.secret {
+		return s.secretText(getenv)
+	}
+	if s.flagText != nil {
+		return *s.flagText, s.name, nil
+	}
+	return getenv(s.name), s.name, nil
+}
+
+func settings(c *Config, o *optional) []setting {
+	return slices.Concat(
+		serviceSettings(c), certificateSettings(c), buyerSettings(c), entrySettings(c), limitSettings(c, o),
+	)
+}
+
+func serviceSettings(c *Config) []setting {
 	return []setting{
 		{
-			name: "DATABASE_URL", required: true, parse: databaseURL(&c.DatabaseURL),
+			name: "DATABASE_URL", secret: true, hides: passwordInURL, required: true, parse: databaseURL(&c.DatabaseURL),
 			help: "Postgres, as postgres://user:password@host:port/database",
 		},
 		{
-			name: "REDIS_URL", required: true, parse: redisURL(&c.RedisURL),
+			name: "REDIS_URL", secret: true, hides: passwordInURL, required: true, parse: redisURL(&c.RedisURL),
 			help: "Redis, as redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://",
 		},
 		{
-			name: "HTTP_ADDR", fallback: "127.0.0.1:8080", parse: address(&c.HTTPAddr),
-			help: "where buyers' requests are served",
+			name: "REDIS_FUNCTIONS", fallback: "false", parse: boolean(&c.RedisFunctions),
+			help: "call the scripts as functions that were loaded beforehand (sluice functions load), so that the programs' users " +
+				"of Redis need no right to send scripts",
+		},
+		{
+			name: "REDIS_CA_FILE", parse: certificates(&c.RedisCA),
+			help: "file with the certificates of the CA (PEM) that signed Redis' own, for rediss://; without it those of the " +
+				"system count",
+		},
+		{
+			name: "HTTP_ADDR", fallback: "127.0.0.1:8080", parse: socketOrAddress(&c.HTTPAddr),
+			help: "where buyers' requests are served; unix:/path is a Unix socket, for a proxy on this machine",
 		},
 		{
 			name: "ADMIN_ADDR", parse: address(&c.AdminAddr),
@@ -74,21 +111,20 @@ func settings(c *Config) []setting {
 				"a worker's a free loopback port",
 		},
 		{
-			name: "ADMIN_TOKEN", parse: text(&c.AdminToken),
-			help: "bearer token of the admin API; without it every request is refused",
+			name: "ADMIN_TOKEN", secret: true, parse: bootstrapToken(&c.AdminToken),
+			help: "a token of the admin API for the first day and for emergencies, at least 32 random characters; operators " +
+				"have tokens of their own (sluice token add), and can do without this one",
 		},
 		{
-			name: "PAYMENT_WEBHOOK_SECRET", parse: webhookSecrets(&c.WebhookSecrets),
+			name: "PAYMENT_WEBHOOK_SECRET", secret: true, parse: webhookSecrets(&c.WebhookSecrets),
 			help: "what the payment provider signs webhooks with (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes, " +
 				"or several of them, separated by spaces, while one is being replaced; without it every webhook is refused",
 		},
 		{
-			name: "AUTH_MODE", fallback: "dev", parse: oneOf(&c.AuthMode, "dev"),
-			help: "how buyers are identified: dev (header X-User-Id, for development only)",
-		},
-		{
-			name: "AUTH_DEV_FORCE", fallback: "false", parse: boolean(&c.authDevForce),
-			help: "allow AUTH_MODE=dev on an address that is not loopback",
+			name: "ENCRYPTION_KEYS", secret: true, parse: encryptionKeys(&c.Encryption),
+			help: "keys under which the secrets of endpoints are stored, as name:key, the key being the base64 of 32 bytes " +
+				"(openssl rand -base64 32), separated by spaces; the first encrypts, all decrypt; without it secrets are stored " +
+				"as they are",
 		},
 		{
 			name: "CORS_ORIGINS", parse: origins(&c.CORSOrigins),
@@ -129,9 +165,31 @@ func settings(c *Config) []setting {
 				"server",
 		},
 		{
-			name: "SALE_RETENTION", fallback: "168h", parse: retention(&c.SaleRetention),
+			name: "SALE_RETENTION", fallback: "168h", parse: kept(&c.Retention.Sales, 24*time.Hour),
 			help: "how long after its last order could be paid a sale leaves Redis, at least 24h; Postgres keeps all of it; " +
 				"0: never",
+		},
+		{
+			name: "ORDER_RETENTION", fallback: "0", parse: kept(&c.Retention.Orders, retention.Least),
+			help: "how long after its sale left Redis an order is kept in Postgres, with its payments, at least 720h; then sums " +
+				"of them are; 0: for ever",
+		},
+		{
+			name: "RETENTION_EXPORT_DIR", parse: directory(&c.RetentionExport),
+			help: "directory in which a worker writes what it drops from Postgres before it does, as JSON lines; off or empty: " +
+				"nothing is written",
+		},
+		{
+			name: "EVENT_RETENTION", fallback: webhook.KeepDelivered.String(), parse: checked(&c.Retention.Events,
+				func(s string) (time.Duration, bool) {
+					d, err := time.ParseDuration(s)
+					return d, err == nil && d >= 24*time.Hour && d <= webhook.KeepWaiting
+				}, "is not a time from 24h to 336h, which is how long events are kept for endpoints that are behind"),
+			help: "how long events are kept that no endpoint is still to receive, 24h to 336h",
+		},
+		{
+			name: "AUDIT_LOG_RETENTION", fallback: "0", parse: kept(&c.Retention.AuditLog, retention.Least),
+			help: "how long a line of the audit log is kept, at least 720h; 0: for ever",
 		},
 		{name: "WORKER_BATCH_SIZE", fallback: "500", parse: integer(&c.Worker.BatchSize), help: "orders per transaction"},
 		{
@@ -181,6 +239,14 @@ func text(into *string) func(string) error {
 	return func(s string) error { *into = s; return nil }
 }
 
+// bootstrapToken refuses what could be guessed, and repeats nothing of it.
+func bootstrapToken(into *string) func(string) error {
+	return func(s string) error {
+		*into = s
+		return operator.ValidateBootstrap(s)
+	}
+}
+
 func oneOf[T ~string](into *T, allowed ...T) func(string) error {
 	return checked(into, func(s string) (T, bool) { return T(s), slices.Contains(allowed, T(s)) },
 		fmt.Sprintf("is not one of %q", allowed))
@@ -207,13 +273,14 @@ func duration(into *time.Duration) func(string) error {
 	}, "is not a time like 500ms or 5s, up to 1h")
 }
 
-// retention takes no less than a day: until then Redis must have a sale, see db.Watermarks.
-func retention(into *time.Duration) func(string) error {
-	const least, most = 24 * time.Hour, 10 * 365 * 24 * time.Hour
+// kept takes 0, or no less than what others rely on: Redis must have a sale for a day, see db.Watermarks; for the rest
+// see retention.Least.
+func kept(into *time.Duration, least time.Duration) func(string) error {
+	const most = 10 * 365 * 24 * time.Hour
 	return checked(into, func(s string) (time.Duration, bool) {
 		d, err := time.ParseDuration(s)
 		return d, err == nil && (d == 0 || d >= least && d <= most)
-	}, "is neither 0 nor a time like 168h, from 24h to 87600h")
+	}, fmt.Sprintf("is neither 0 nor a time like 8760h, from %.0fh to %.0fh", least.Hours(), most.Hours()))
 }
 
 func level(into *slog.Level) func(string) error {

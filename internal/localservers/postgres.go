@@ -24,6 +24,7 @@ const postgresPort = "5432"
 // any goroutine.
 type Postgres struct {
 	server
+	standbys standbys
 }
 
 // StartPostgres starts a private Postgres and returns once it answers. Config lines (postgresql.conf syntax) are
@@ -138,6 +139,11 @@ func (p *Postgres) ping(ctx context.Context) error {
 // URL is the address of the database `sluice`, in the form that DATABASE_URL takes. It stays the same over restarts.
 func (p *Postgres) URL() string { return p.urlOf("sluice") }
 
+// URLAs is URL for another role, which needs no password.
+func (p *Postgres) URLAs(role string) string {
+	return "postgres://" + url.PathEscape(role) + strings.TrimPrefix(p.URL(), "postgres://sluice")
+}
+
 // urlOf sets what a PGPORT or a PGSSLMODE in the environment would otherwise decide.
 func (p *Postgres) urlOf(database string) string {
 	query := url.Values{"host": {p.dir}, "port": {postgresPort}, "sslmode": {"disable"}}
@@ -145,7 +151,7 @@ func (p *Postgres) urlOf(database string) string {
 }
 
 // Close ends the server and removes its data. Calling it twice is harmless.
-func (p *Postgres) Close() error { return p.closeAfter(p.quit()) }
+func (p *Postgres) Close() error { return p.closeAfter(errors.Join(p.closeStandbys(), p.quit())) }
 
 // quit ends the server without a checkpoint: its data is no longer needed.
 func (p *Postgres) quit() error {

@@ -6,12 +6,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/httpapi"
+	"sluice/httpapi/auth"
+	"sluice/httpapi/entry"
+	"sluice/httpapi/limits"
 	"sluice/internal/config"
+	"sluice/pipeline/operator"
 	"sluice/webhook"
 )
 
 // adminHandler is what operators do over HTTP.
-func adminHandler(cfg config.Config, parts *Parts, reg *prometheus.Registry) http.Handler {
+func adminHandler(
+	cfg config.Config, parts *Parts, keyring *operator.Keyring, reg *prometheus.Registry, tickets *entry.Service,
+) http.Handler {
+	addresses := limits.NewAddresses(cfg.HTTP.TrustedProxies)
 	return httpapi.NewAdmin(httpapi.AdminDeps{
 		Store:     parts.Postgres,
 		Replayer:  parts.Replayer(),
@@ -22,11 +29,13 @@ func adminHandler(cfg config.Config, parts *Parts, reg *prometheus.Registry) htt
 		Stock:     parts.Stock(),
 		Auditor:   parts.Auditor(),
 		Repairer:  parts.Repairer(),
-		Endpoints: webhook.NewEndpointService(parts.Postgres, WebhookPolicy(cfg)),
+		Endpoints: webhook.NewEndpointService(parts.Postgres.EndpointRegistry(), WebhookPolicy(cfg), cfg.Encryption),
 		Requests:  parts.Requests(),
 		Log:       parts.Log,
-		Token:     cfg.AdminToken,
+		Operators: auth.NewOperators(keyring, addresses.Client, reg),
+		Addresses: addresses,
 		Metrics:   reg,
+		Entry:     tickets,
 	})
 }
 
@@ -35,6 +44,7 @@ func withAdmin(ops *http.ServeMux, admin http.Handler) http.Handler {
 	ops.Handle("/admin/v1/", admin)
 	ops.Handle("/problems", admin)
 	ops.Handle("/problems/", admin)
+	ops.Handle("/debug/pprof/", admin)
 	ops.Handle("/{$}", admin)
 	return ops
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -33,7 +35,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-var operations = regexp.MustCompile(`"api operations" url=(http://[0-9.:]+)`)
+var operations = regexp.MustCompile(`"api operations" url=(https?://[0-9.:]+)`)
 
 // runAPI runs an api until the test ends, and returns where its operations are served.
 func runAPI(t *testing.T, args ...string) string {
@@ -45,8 +47,14 @@ func runAPI(t *testing.T, args ...string) string {
 // runAPIOn is runAPI on a certain Redis. It also returns the log.
 func runAPIOn(t *testing.T, redis interface{ URL() string }, args ...string) (string, *logged) {
 	t.Helper()
-	cfg := settings(t, redis, testkit.Database(t),
-		append(args, "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
+	return runAPIOver(t, redis, testkit.Database(t), args...)
+}
+
+// runAPIOver is runAPIOn a certain database.
+func runAPIOver(t *testing.T, redis interface{ URL() string }, database string, args ...string) (string, *logged) {
+	t.Helper()
+	cfg := settings(t, redis, database,
+		append([]string{"--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, args...)...)
 	log := &logged{}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -60,6 +68,18 @@ func runAPIOn(t *testing.T, redis interface{ URL() string }, args ...string) (st
 	testkit.Eventually(t, time.Minute, "the api to serve", func() bool { return operations.MatchString(log.String()) })
 	return operations.FindStringSubmatch(log.String())[1], log
 }
+
+// adminTokenFile is a file with adminToken.
+func adminTokenFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(adminToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const adminToken = "0123456789abcdef0123456789abcdef"
 
 // TestAdminBesideHealth: the admin side needs the token; health, metrics and the explanation of problems do not.
 func TestAdminBesideHealth(t *testing.T) {
@@ -89,7 +109,7 @@ func TestAdminBesideHealth(t *testing.T) {
 		at    string
 		token string
 		open  int
-	}{{runAPI(t, "--admin-token", "secret"), "secret", 200}, {runAPI(t), "secret", 401}} {
+	}{{runAPI(t, "--admin-token-file", adminTokenFile(t)), adminToken, 200}, {runAPI(t), adminToken, 401}} {
 		testkit.Eventually(t, time.Minute, "a new Redis is verified, and the api ready", func() bool {
 			return status(test.at+"/readyz", "") == 200
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"sync"
@@ -13,10 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/httpapi"
+	"sluice/httpapi/auth"
+	"sluice/httpapi/entry"
+	"sluice/httpapi/limits"
 	"sluice/internal/config"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/journal"
 	"sluice/pipeline/notification"
+	"sluice/pipeline/operator"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/sales"
 	"sluice/pipeline/waitlist"
@@ -37,16 +42,15 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	if err := sales.Load(ctx); err != nil {
 		return err
 	}
-	if cfg.AuthMode == "dev" {
-		log.Warn("AUTH_MODE=dev: anybody can be any buyer by sending X-User-Id; never use this in production")
-	}
-	if cfg.AdminToken == "" {
-		log.Warn("ADMIN_TOKEN is not set: the admin API lets nobody in")
-	}
-	if len(cfg.WebhookSecrets) == 0 {
-		log.Warn("PAYMENT_WEBHOOK_SECRET is not set: webhooks of payments are turned away")
+	webhookSecrets, err := paymentSecrets(cfg, log)
+	if err != nil {
+		return err
 	}
 	reg := newRegistry(version)
+	buyers, jwks, err := newBuyers(cfg, reg, log)
+	if err != nil {
+		return err
+	}
 	parts := stores.parts(cfg, reg, log)
 	if _, err := parts.Fence.Refresh(ctx); err != nil {
 		return err
@@ -55,13 +59,25 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	if err != nil {
 		return err
 	}
+	redisClock := &storeClock{}
+	tickets, err := newEntry(cfg, streamSecret, redisClock, reg, log)
+	if err != nil {
+		return err
+	}
+	warnOfEntry(sales, tickets, log)
+	public, ops, err := openCertificates(cfg, reg, log)
+	if err != nil {
+		return err
+	}
 	accepts, err := openJournal(ctx, cfg, parts, reg)
 	if err != nil {
 		return err
 	}
 	a := &api{
+		publicTLS: public, opsTLS: ops, certificates: present(public, ops),
 		cfg: cfg, parts: parts, registry: reg, version: version, sales: sales, waitlist: parts.Waitlist(),
-		streamSecret: streamSecret,
+		streamSecret: streamSecret, buyers: buyers, jwks: jwks, webhookSecrets: webhookSecrets, entry: tickets,
+		operators: operator.NewKeyring(parts.Postgres.OperatorTokens(), cfg.AdminToken),
 		admission: admission.New(stores.Redis, parts.Keys,
 			admission.Options{
 				Durability: cfg.Durability, DurabilityStrict: cfg.Strict, StreamMaxLag: int64(cfg.StreamMaxLag),
@@ -83,10 +99,14 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	running.Go(func() { parts.Fence.Run(ctx) })
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { a.hub.Run(ctx) })
-	running.Go(func() { watchClocks(ctx, parts, reg) })
+	running.Go(func() { watchClocks(ctx, parts, reg, redisClock) })
 	running.Go(func() { accepts.Run(ctx, stores.Postgres, verifier.SeesRedis) })
 	running.Go(func() { a.waitlist.Run(ctx, sales) })
-	err = serveBoth(ctx, cfg, log, a.servers())
+	if jwks != nil {
+		running.Go(func() { jwks.Run(ctx) })
+	}
+	running.Go(func() { a.secretFiles().run(ctx) })
+	err = a.serveBoth(ctx, a.servers())
 	stop()
 	running.Wait()
 	a.streams.Wait() // they end with the hub
@@ -120,12 +140,23 @@ type api struct {
 	admission *admission.Controller
 	hub       *notification.Hub
 	streams   httpapi.Streams
+	buyers    buyers
+	jwks      *auth.JWKS // nil where no keys are fetched
+	entry     *entry.Service
 
-	streamSecret []byte
+	streamSecret   []byte
+	webhookSecrets *httpapi.WebhookSecrets // nil: webhooks of payments are refused
+	operators      *operator.Keyring
+
+	publicTLS, opsTLS *shownCertificate // nil: without TLS
+	certificates      []*shownCertificate
 }
 
 // servers are the two sides of the api, each on its own address so that operations are never open to buyers.
-type servers struct{ public, ops *http.Server }
+type servers struct {
+	public, ops *http.Server
+	connections limits.Connections // of the public side
+}
 
 func (a *api) servers() servers {
 	ready := a.readiness()
@@ -139,29 +170,49 @@ func (a *api) servers() servers {
 		Streams:   &a.streams,
 		Payments:  a.parts.Payments(),
 		Waitlist:  a.waitlist,
-		Auth:      httpapi.DevAuth{},
+		Auth:      a.buyers,
+		Entry:     a.entry,
 		Log:       a.parts.Log,
 		Ready:     ready,
 		Version:   httpapi.Version{Version: a.version, Go: runtime.Version()},
 		Metrics:   a.registry,
 
-		WebhookSecrets: a.cfg.WebhookSecrets,
+		WebhookSecrets: a.webhookSecrets,
 		StreamSecret:   a.streamSecret,
 		CORSOrigins:    a.cfg.CORSOrigins,
+		Limits: httpapi.Limits{
+			Client: a.cfg.HTTP.Client, Buyer: a.cfg.HTTP.Buyer, Sale: a.cfg.HTTP.Sale,
+			Addresses: limits.NewAddresses(a.cfg.HTTP.TrustedProxies),
+		},
 	})
+	if a.cfg.LocalBuyersOnly() {
+		public = httpapi.LocalOnly(public, a.cfg.HTTP.AllowedHosts)
+	}
 	admin := a.cfg.AdminAddr
 	if admin == "" {
 		admin = defaultAdminAddr
 	}
-	operators := adminHandler(a.cfg, a.parts, a.registry)
+	ops := withAdmin(opsHandler(a.registry, ready), adminHandler(a.cfg, a.parts, a.operators, a.registry, a.entry))
+	if a.cfg.LocalOperatorsOnly() {
+		ops = httpapi.LocalOnly(ops, a.cfg.HTTP.AllowedHosts)
+	}
 	return servers{
-		public: httpapi.Server(a.cfg.HTTPAddr, public),
-		ops:    opsServer(admin, withAdmin(opsHandler(a.registry, ready), operators)),
+		public: httpapi.Server(a.cfg.HTTPAddr, public), ops: opsServer(admin, ops),
+		connections: publicConnections(a.cfg, a.registry),
 	}
 }
 
+// urlOf says where a listener is reached.
+func urlOf(l net.Listener, c *shownCertificate) string {
+	if l.Addr().Network() == "unix" {
+		return "unix:" + l.Addr().String()
+	}
+	return c.scheme() + "://" + l.Addr().String()
+}
+
 // serveBoth serves until the context ends or one of the two fails, which ends the other.
-func serveBoth(ctx context.Context, cfg config.Config, log *slog.Logger, s servers) error {
+func (a *api) serveBoth(ctx context.Context, s servers) error {
+	log, shutdown := a.parts.Log, a.cfg.ShutdownTimeout
 	public, err := listen(ctx, s.public)
 	if err != nil {
 		return fmt.Errorf("HTTP_ADDR %s: %w", s.public.Addr, err)
@@ -170,12 +221,13 @@ func serveBoth(ctx context.Context, cfg config.Config, log *slog.Logger, s serve
 	if err != nil {
 		return errors.Join(fmt.Errorf("ADMIN_ADDR %s: %w", s.ops.Addr, err), public.Close())
 	}
-	log.Info("api operations", "url", "http://"+ops.Addr().String())
-	log.Info("api listening", "url", "http://"+public.Addr().String())
+	log.Info("api operations", "url", urlOf(ops, a.opsTLS))
+	log.Info("api listening", "url", urlOf(public, a.publicTLS))
 
 	both, ctx := errgroup.WithContext(ctx)
-	// The api's own listener answers what net/http would refuse in plain text.
-	both.Go(func() error { return serve(ctx, s.public, httpapi.Listener(public), cfg.ShutdownTimeout, log) })
-	both.Go(func() error { return serve(ctx, s.ops, httpapi.Listener(ops), cfg.ShutdownTimeout, log) })
+	handshakes := httpapi.CountHandshakes(a.registry)
+	buyers, operators := a.publicTLS.over(s.connections.Listener(public), handshakes), a.opsTLS.over(ops, handshakes)
+	both.Go(func() error { return serve(ctx, s.public, buyers, shutdown, log) })
+	both.Go(func() error { return serve(ctx, s.ops, operators, shutdown, log) })
 	return both.Wait()
 }

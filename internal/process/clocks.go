@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,17 +13,24 @@ const (
 	clocksEvery = time.Second
 	// clockTimeout bounds one reading: half of what it takes is the error of the offset.
 	clockTimeout = time.Second
+
+	storeRedis = "redis"
 )
 
-// watchClocks measures how far the clocks of both stores are from this process' own, until the context ends. A store
-// that doesn't answer has no offset.
-func watchClocks(ctx context.Context, parts *Parts, reg prometheus.Registerer) {
+// storeClock is a store's clock as far as it is known here: as it was measured last, and before that this process' own.
+type storeClock struct{ ahead atomic.Int64 } // ns
+
+func (c *storeClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// watchClocks measures how far the clocks of both stores are from this process' own, until the context ends, and sets
+// that of Redis. A store that doesn't answer has no offset; its clock goes on as it was.
+func watchClocks(ctx context.Context, parts *Parts, reg prometheus.Registerer, redis *storeClock) {
 	offset := promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sluice_clock_offset_seconds",
 		Help: "How far a store's clock is ahead of this process' own; less than 0: behind.",
 	}, []string{"store"})
 	clocks := map[string]func(context.Context) (time.Time, error){
-		"redis":    func(ctx context.Context) (time.Time, error) { return parts.Redis.Time(ctx).Result() },
+		storeRedis: func(ctx context.Context) (time.Time, error) { return parts.Redis.Time(ctx).Result() },
 		"postgres": parts.Postgres.Clock,
 	}
 	tick := time.NewTicker(clocksEvery)
@@ -31,6 +39,9 @@ func watchClocks(ctx context.Context, parts *Parts, reg prometheus.Registerer) {
 		for store, read := range clocks {
 			if ahead, err := clockOffset(ctx, read); err == nil {
 				offset.WithLabelValues(store).Set(ahead.Seconds())
+				if store == storeRedis {
+					redis.ahead.Store(int64(ahead))
+				}
 			} else {
 				offset.DeleteLabelValues(store)
 			}

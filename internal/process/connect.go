@@ -12,6 +12,7 @@ import (
 
 	"sluice/db"
 	"sluice/internal/config"
+	"sluice/lua/functions"
 	"sluice/pipeline"
 	"sluice/pipeline/installation"
 	"sluice/pipeline/metrics"
@@ -105,7 +106,7 @@ func (s *Stores) openRedis(cfg config.Config) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	opts.OnConnect = s.Guard.OnConnect
-	rdb := redis.NewUniversalClient(opts)
+	rdb := newClient(cfg, opts)
 	rdb.AddHook(s.Guard)
 	return rdb, nil
 }
@@ -157,11 +158,19 @@ func OpenRedis(cfg config.Config) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redis.NewUniversalClient(opts), nil
+	return newClient(cfg, opts), nil
+}
+
+func newClient(cfg config.Config, opts *redis.UniversalOptions) redis.UniversalClient {
+	rdb := redis.NewUniversalClient(opts)
+	if cfg.RedisFunctions {
+		functions.Use(rdb)
+	}
+	return rdb
 }
 
 func redisOptions(cfg config.Config) (*redis.UniversalOptions, error) {
-	opts, err := config.RedisOptions(cfg.RedisURL)
+	opts, err := cfg.RedisOptions()
 	if err != nil {
 		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
@@ -178,6 +187,9 @@ func waitFor(
 		ctx, cancel := context.WithTimeout(ctx, attempt)
 		defer cancel()
 		err := try(ctx)
+		if config.Distrust(err, "", "") != "" {
+			return struct{}{}, backoff.Permanent(err) // waiting helps no certificate
+		}
 		if err != nil && pipeline.KindOf(err) == pipeline.KindInvalid {
 			return struct{}{}, backoff.Permanent(err)
 		}
@@ -187,6 +199,11 @@ func waitFor(
 		}
 		return struct{}{}, err
 	}, backoff.WithMaxElapsedTime(limit))
+	if why := config.Distrust(err, server, map[string]string{
+		"Redis": config.RedisAuthority, "Postgres": config.PostgresAuthority,
+	}[server]); why != "" {
+		return pipeline.Wrap(pipeline.KindInvalid, err, why)
+	}
 	if err != nil {
 		return fmt.Errorf("%s did not answer within %s: %w", server, limit, err)
 	}

@@ -15,9 +15,10 @@ func deliveries(
 	stores *Stores, cfg config.Config, reg prometheus.Registerer, log *slog.Logger,
 ) (*webhook.Deliverer, []pipeline.Job) {
 	metrics := webhook.NewMetrics(reg)
-	deliverer := webhook.NewDeliverer(stores.Postgres, WebhookPolicy(cfg), metrics, log)
+	deliverer := webhook.NewDeliverer(stores.Postgres, WebhookPolicy(cfg), cfg.Encryption, metrics, log)
 	return deliverer, []pipeline.Job{
-		webhook.NewAnnouncer(stores.Postgres).Job(), webhook.NewPruner(stores.Postgres, metrics, log).Job(),
+		webhook.NewAnnouncer(stores.Postgres).Job(),
+		webhook.NewPruner(stores.Postgres, cfg.Retention.Events, metrics, log).Job(),
 	}
 }
 

@@ -68,9 +68,9 @@ func Main(program config.Program, run func(context.Context, config.Config, strin
 	return ExitFine
 }
 
-// NewLogger returns the logger that the settings ask for.
+// NewLogger returns the logger that the settings ask for. No field is longer than a bound, whoever sent what is in it.
 func NewLogger(out io.Writer, cfg config.Config) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: cfg.LogLevel}
+	opts := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: boundField}
 	if cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}

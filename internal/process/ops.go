@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,7 +49,35 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 // listen opens a server's address.
 func listen(ctx context.Context, server *http.Server) (net.Listener, error) {
 	var lc net.ListenConfig
+	if path, socket := strings.CutPrefix(server.Addr, "unix:"); socket {
+		return listenSocket(ctx, &lc, path)
+	}
 	return lc.Listen(ctx, "tcp", server.Addr)
+}
+
+// socketMode lets the proxy's group in, besides the user that the api runs as.
+const socketMode = 0o660
+
+// listenSocket opens a Unix socket. One that a process left behind which was killed is replaced; a file that is no
+// socket, or one that a process serves, is not.
+func listenSocket(ctx context.Context, lc *net.ListenConfig, path string) (net.Listener, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		dialer := net.Dialer{Timeout: time.Second}
+		if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			return nil, errors.Join(errors.New("another process serves this socket"), c.Close())
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // serve serves until the context ends, then waits for requests under way, at most so long.

@@ -11,6 +11,7 @@ import (
 	"sluice/pipeline/admission"
 	"sluice/pipeline/audit"
 	"sluice/pipeline/deadletter"
+	"sluice/pipeline/erasure"
 	"sluice/pipeline/idempotency"
 	"sluice/pipeline/installation"
 	"sluice/pipeline/lifecycle"
@@ -19,6 +20,7 @@ import (
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/resubmit"
+	"sluice/pipeline/retention"
 	"sluice/pipeline/sales"
 	"sluice/pipeline/waitlist"
 )
@@ -61,6 +63,16 @@ func (p *Parts) Publisher() *sales.Publisher {
 // Retirer removes sales from Redis that have been over for so long.
 func (p *Parts) Retirer(after time.Duration) *sales.Retirer {
 	return sales.NewRetirer(p.Redis, p.Keys, p.Postgres, after, p.Log)
+}
+
+// Dropper drops what was kept for long enough. Export gets it before; nil: nobody does.
+func (p *Parts) Dropper(policy retention.Policy, export retention.Export) *retention.Dropper {
+	return retention.NewDropper(p.Postgres, p.Auditor(), policy, export, p.Log)
+}
+
+// Eraser replaces the ids of buyers who asked for it.
+func (p *Parts) Eraser() *erasure.Eraser {
+	return erasure.NewEraser(p.Redis, p.Keys, p.Postgres, p.Log)
 }
 
 // Releaser gives units and slots of ended orders back.

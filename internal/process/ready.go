@@ -23,12 +23,17 @@ const rehearsedAtOnce = 4
 func (a *api) readiness() *httpapi.Readiness {
 	r := &orderRehearsal{api: a}
 	journal := func(context.Context) error { return a.admission.Journal().Works() }
-	return httpapi.NewReadiness(a.parts.Log,
-		httpapi.Check{Name: "orders", Run: r.some},
-		httpapi.Check{Name: "partitions", Run: r.all, Optional: true},
-		httpapi.Check{Name: "journal", Run: journal, Optional: true},
-		httpapi.Check{Name: "postgres", Run: a.parts.Postgres.Ping, Optional: true},
-	)
+	checks := []httpapi.Check{
+		{Name: "orders", Run: r.some},
+		{Name: "partitions", Run: r.all, Optional: true},
+		{Name: "journal", Run: journal, Optional: true},
+		{Name: "postgres", Run: a.parts.Postgres.Ping, Optional: true},
+	}
+	if a.jwks != nil { // without keys no buyer can be told from another; with old ones they can
+		checks = append(checks, httpapi.Check{Name: "keys", Run: a.jwks.Usable},
+			httpapi.Check{Name: "jwks", Run: a.jwks.Fetched, Optional: true})
+	}
+	return httpapi.NewReadiness(a.parts.Log, checks...)
 }
 
 // workerReadiness answers whether a worker would persist an order.

@@ -22,6 +22,9 @@ const MaxWorkers = 16
 // stopTimeout bounds how long a process may finish its work: above SHUTDOWN_TIMEOUT, after which it gives up by itself.
 const stopTimeout = 20 * time.Second
 
+// roles are those of `sluice grants`.
+var roles = db.Roles{API: "sluice_api", Worker: "sluice_worker", Operator: "sluice_operator"}
+
 // Options say what to run.
 type Options struct {
 	Workers   int
@@ -41,8 +44,9 @@ type Stack struct {
 	environ []string
 }
 
-// Start starts everything and returns when the API serves and every worker has joined. What was started is stopped
-// again when something fails. say gets the name of each step before it begins.
+// Start starts everything, API and workers with the Postgres role that each has in production, and returns when the
+// API serves and every worker has joined. What was started is stopped again when something fails. say gets the name of
+// each step before it begins.
 func Start(ctx context.Context, o Options, say func(step string)) (*Stack, error) {
 	s := &Stack{}
 	if err := s.start(ctx, o, say); err != nil {
@@ -73,6 +77,9 @@ func (s *Stack) start(ctx context.Context, o Options, say func(string)) error {
 	if err := db.Migrate(ctx, servers.Postgres.URL()); err != nil {
 		return err
 	}
+	if err := db.Grant(ctx, servers.Postgres.URL(), roles); err != nil {
+		return err
+	}
 	say("programs")
 	if err := s.launch(o); err != nil {
 		return err
@@ -84,19 +91,20 @@ func (s *Stack) launch(o Options) error {
 	if o.OnLine == nil {
 		o.OnLine = func(Line) {}
 	}
-	start := func(name, command string, settings ...string) (*Process, error) {
+	start := func(name, command, role string, settings ...string) (*Process, error) {
+		settings = append(settings, "DATABASE_URL="+s.Servers.Postgres.URLAs(role))
 		return Launch(s.Servers, Program{
 			Name: name, Args: []string{command}, Environ: append(slices.Clone(s.environ),
 				settings...), OnLine: o.OnLine,
 		})
 	}
 	var err error
-	if s.API, err = start("api", "api", "HTTP_ADDR="+o.HTTPAddr, "ADMIN_ADDR="+o.AdminAddr); err != nil {
+	if s.API, err = start("api", "api", roles.API, "HTTP_ADDR="+o.HTTPAddr, "ADMIN_ADDR="+o.AdminAddr); err != nil {
 		return err
 	}
 	for i := range o.Workers {
 		// An empty ADMIN_ADDR is any free port, also when ours is set for somebody else.
-		worker, err := start(fmt.Sprintf("worker-%d", i+1), "worker", "ADMIN_ADDR=")
+		worker, err := start(fmt.Sprintf("worker-%d", i+1), "worker", roles.Worker, "ADMIN_ADDR=")
 		if err != nil {
 			return err
 		}

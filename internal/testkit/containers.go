@@ -34,7 +34,8 @@ func containerPostgres(ctx context.Context) (runningServer, error) {
 		return runningServer{}, err
 	}
 	container, err := postgres.Run(ctx, envOr("TEST_POSTGRES_IMAGE", "postgres:17"), postgres.BasicWaitStrategies(),
-		postgres.WithDatabase("sluice"), postgres.WithUsername("sluice"), postgres.WithPassword("sluice"))
+		postgres.WithDatabase("sluice"), postgres.WithUsername("sluice"), postgres.WithPassword("sluice"),
+		testcontainers.WithCmdArgs("-c", sharedConnections))
 	if err != nil {
 		return runningServer{}, failed(container, err)
 	}

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"sluice/db"
 )
 
 // template is the migrated database that every test's database is a copy of.
@@ -86,7 +84,7 @@ func makeTemplate(admin, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	return db.Migrate(ctx, address)
+	return migrateAndGrant(ctx, address)
 }
 
 // dropTemplate leaves nothing behind on a server that is not ours.

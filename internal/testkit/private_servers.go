@@ -5,7 +5,6 @@ import (
 	"io"
 	"testing"
 
-	"sluice/db"
 	"sluice/internal/localservers"
 )
 
@@ -35,7 +34,7 @@ func migrated(t testing.TB, p *localservers.Postgres) *localservers.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := db.Migrate(ctx, p.URL()); err != nil {
+	if err := migrateAndGrant(ctx, p.URL()); err != nil {
 		t.Fatalf("migrate the private Postgres: %v", err)
 	}
 	return p
@@ -74,6 +73,21 @@ func PrivateReplica(t testing.TB, primary *localservers.Redis, config ...string)
 		t.Fatalf("start a replica: %v", err)
 	}
 	return replica // it ends with its primary
+}
+
+// PrivateStandby starts a standby of a private Postgres, for which every commit of that waits from now on.
+func PrivateStandby(t testing.TB, primary *localservers.Postgres, config ...string) *localservers.Postgres {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	standby, err := primary.StartStandby(ctx, config...)
+	if err == nil {
+		err = primary.AwaitStandby(ctx)
+	}
+	if err != nil {
+		t.Fatalf("start a standby: %v", err)
+	}
+	return standby // it ends with its primary
 }
 
 // RedisWithClock is PrivateRedis for a test that also moves the server's clock.

@@ -35,10 +35,14 @@ type source struct {
 	redis, postgres func(context.Context) (runningServer, error)
 }
 
+// sharedConnections is room for all tests of a package at once, each with several pools: a machine with many cores runs
+// as many tests side by side.
+const sharedConnections = "max_connections=800"
+
 // sources are tried in this order.
 var sources = []source{
 	{"url", fromEnv("TEST_REDIS_URL"), fromEnv("TEST_DATABASE_URL")},
-	{"local", local(localservers.StartRedis), local(localservers.StartPostgres)},
+	{"local", local(localservers.StartRedis), local(localservers.StartPostgres, sharedConnections)},
 	{"containers", containerRedis, containerPostgres},
 }
 
@@ -161,9 +165,11 @@ type startFunc[T localServer] func(ctx context.Context, config ...string) (T, er
 var startCluster = local(localservers.StartRedisCluster)
 
 // local returns a source's function that runs the machine's own binary.
-func local[T localServer](start startFunc[T]) func(context.Context) (runningServer, error) {
+func local[T localServer](
+	start startFunc[T], config ...string,
+) func(context.Context) (runningServer, error) {
 	return func(ctx context.Context) (runningServer, error) {
-		server, err := start(ctx)
+		server, err := start(ctx, config...)
 		if err != nil {
 			return runningServer{}, localError(err)
 		}

@@ -11,7 +11,7 @@ type Endpoint struct {
 	ID             string   `json:"id"`
 	URL            string   `json:"url"`
 	Types          []string `json:"types"` // empty: all
-	State          string   `json:"state"` // active, failing or disabled
+	State          string   `json:"state"` // active, failing, withheld or disabled
 	CreatedAt      string   `json:"created_at"`
 	DisabledAt     *string  `json:"disabled_at"`
 	DisabledReason *string  `json:"disabled_reason"`
@@ -55,6 +55,8 @@ func endpointState(e *webhook.Endpoint) string {
 		return "disabled"
 	case e.Attempts > 0:
 		return "failing"
+	case e.Withheld():
+		return "withheld"
 	default:
 		return "active"
 	}
@@ -62,7 +64,7 @@ func endpointState(e *webhook.Endpoint) string {
 
 // Delivery is the result of a delivery by hand.
 type Delivery struct {
-	Result string  `json:"result"` // delivered, refused, gone or failed
+	Result string  `json:"result"` // delivered, refused, gone, failed or unsigned
 	Status *int    `json:"status"` // of the receiver's answer; null without one
 	Error  *string `json:"error"`
 	TookMs int64   `json:"took_ms"`

@@ -66,3 +66,38 @@ func NewRefund(r *payments.RefundRecord) Refund {
 		Currency: textOrNil(r.Refund.Currency), Payment: NewPayment(&r.Payment),
 	}
 }
+
+// RefundReport is a report of a refund, as it is recorded.
+type RefundReport struct {
+	ID         string  `json:"id"`
+	ReceivedAt string  `json:"received_at"`
+	Outcome    string  `json:"outcome"`
+	Reason     *string `json:"reason"` // why it was refused
+	Detail     string  `json:"detail"` // the reason in words
+	RefundID   string  `json:"refund_id"`
+	Payment    *string `json:"payment"`    // the id of the payment; null where there is none
+	PaymentID  string  `json:"payment_id"` // the provider's
+	Amount     *int64  `json:"amount"`     // minor units of currency; null where it is not known
+	Currency   *string `json:"currency"`
+	Partial    bool    `json:"partial"`
+	Note       string  `json:"note,omitempty"`
+	WebhookID  *string `json:"webhook_id"` // null where an operator reported it
+	Actor      string  `json:"actor"`
+}
+
+// NewRefundReport views a report.
+func NewRefundReport(r *payments.Refund) RefundReport {
+	v := RefundReport{
+		ID: strconv.FormatInt(r.ID, 10), ReceivedAt: Time(r.ReceivedAt), Outcome: string(r.Outcome),
+		Reason: textOrNil(string(r.Reason)), Detail: r.Detail, RefundID: r.RefundID, PaymentID: r.PaymentID,
+		Currency: textOrNil(r.Currency), Partial: r.Partial, Note: r.Note, WebhookID: textOrNil(r.WebhookID), Actor: r.Actor,
+	}
+	if r.Amount != 0 {
+		v.Amount = &r.Amount
+	}
+	if r.Payment != 0 {
+		id := strconv.FormatInt(r.Payment, 10)
+		v.Payment = &id
+	}
+	return v
+}

@@ -25,11 +25,14 @@ type Sale struct {
 	PriceFrom            *string `json:"price_from"`  // earlier orders cost another price; null: all cost this one
 	ReducingTo           *int64  `json:"reducing_to"` // what the total becomes as soon as Redis has taken the units out
 	Note                 string  `json:"note"`
-	LimitGroup           *string `json:"limit_group"` // sales that have a limit together; null: none
-	GroupLimit           *int    `json:"group_limit"` // units of a buyer in all of them
+	LimitGroup           *string `json:"limit_group"`  // sales that have a limit together; null: none
+	GroupLimit           *int    `json:"group_limit"`  // units of a buyer in all of them
+	EntryTicket          bool    `json:"entry_ticket"` // whether an order needs one
+	EntrySpreadSeconds   int64   `json:"entry_spread_seconds"`
 	Version              int64   `json:"version"`
 	LoadedAt             *string `json:"loaded_at"`
-	RetiredAt            *string `json:"retired_at"` // when it left Redis, because it was over for long enough
+	RetiredAt            *string `json:"retired_at"`        // when it left Redis, because it was over for long enough
+	OrdersDroppedAt      *string `json:"orders_dropped_at"` // when they began to be dropped, after they were kept long enough
 	CreatedAt            string  `json:"created_at"`
 	UpdatedAt            string  `json:"updated_at"`
 }
@@ -65,7 +68,9 @@ func NewSale(sale *pipeline.Sale, now time.Time, remaining *int64) Sale {
 		Waitlist:             sale.Waitlist, UnitPrice: price, Currency: textOrNil(sale.Currency), Version: sale.Version,
 		PriceFrom: from, ReducingTo: reducing, Note: sale.Note,
 		LimitGroup: textOrNil(sale.LimitGroup), GroupLimit: groupLimit,
+		EntryTicket: sale.EntryTicket, EntrySpreadSeconds: int64(sale.EntrySpread / time.Second),
 		LoadedAt: TimeOrNil(sale.LoadedAt), RetiredAt: TimeOrNil(sale.RetiredAt),
-		CreatedAt: Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
+		OrdersDroppedAt: TimeOrNil(sale.OrdersDroppedAt),
+		CreatedAt:       Time(sale.CreatedAt), UpdatedAt: Time(sale.UpdatedAt),
 	}
 }

@@ -14,7 +14,7 @@ import (
 //go:embed acquire.lua
 var acquireSource string
 
-var acquireScript = redis.NewScript(acquireSource)
+var acquireScript = newScript("acquire", acquireSource)
 
 // Keys are where a lock lies: itself and its queue, in one hash slot.
 type Keys struct{ Lock, Queue string }

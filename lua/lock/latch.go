@@ -12,7 +12,7 @@ import (
 //go:embed latch.lua
 var latchSource string
 
-var latchScript = redis.NewScript(latchSource)
+var latchScript = newScript("latch", latchSource)
 
 // LatchSpec is what all callers of a latch agree on: how many parties it takes, and how long it lives once it is made.
 type LatchSpec struct {

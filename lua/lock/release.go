@@ -11,7 +11,7 @@ import (
 //go:embed release.lua
 var releaseSource string
 
-var releaseScript = redis.NewScript(releaseSource)
+var releaseScript = newScript("release", releaseSource)
 
 // The codes of release.lua.
 const (

@@ -12,7 +12,7 @@ import (
 //go:embed renew.lua
 var renewSource string
 
-var renewScript = redis.NewScript(renewSource)
+var renewScript = newScript("renew", renewSource)
 
 // MaxRenewals bounds the holds of one Renew. The server answers no other client meanwhile: 500 take it about one
 // millisecond.

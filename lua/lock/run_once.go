@@ -12,7 +12,7 @@ import (
 //go:embed run_once.lua
 var runOnceSource string
 
-var runOnceScript = redis.NewScript(runOnceSource)
+var runOnceScript = newScript("run_once", runOnceSource)
 
 // The codes of run_once.lua.
 const (

@@ -13,7 +13,7 @@ import (
 //go:embed share.lua
 var shareSource string
 
-var shareScript = redis.NewScript(shareSource)
+var shareScript = newScript("share", shareSource)
 
 // AcquireShare takes shares, claims them after a hand-over, or joins the queue, which needs a Channel. Its Fence is 1
 // for all but writers: the shares are held, but there is nothing to fence with. The owner of the caller does not count.

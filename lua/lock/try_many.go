@@ -13,7 +13,7 @@ import (
 //go:embed try_many.lua
 var tryManySource string
 
-var tryManyScript = redis.NewScript(tryManySource)
+var tryManyScript = newScript("try_many", tryManySource)
 
 // MaxBatch bounds the keys of one TryMany or UnlockMany. The server answers no other client meanwhile: 1000 locks take
 // it about one millisecond.

@@ -17,7 +17,8 @@
 -- With all, and one of them busy, nothing is held.
 -- Raises OOM on a server that is full, before anything is taken.
 --
--- Cost: O(locks): one SET for each, and one GET and one PTTL for each that is busy. With all, and one of them busy, one DEL more.
+-- Cost: O(locks): one SET for each, and one GET and one PTTL for each that is busy. With all, and one of them busy, one
+-- DEL more.
 
 local token, ttl_ms, all = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call -- one lookup instead of one for each lock

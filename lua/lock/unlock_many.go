@@ -10,7 +10,7 @@ import (
 //go:embed unlock_many.lua
 var unlockManySource string
 
-var unlockManyScript = redis.NewScript(unlockManySource)
+var unlockManyScript = newScript("unlock_many", unlockManySource)
 
 // UnlockMany frees those of 1 to MaxBatch locks that are held under the token, and returns how many those were. All
 // keys lie in one hash slot.

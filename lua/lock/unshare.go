@@ -12,7 +12,7 @@ import (
 //go:embed unshare.lua
 var unshareSource string
 
-var unshareScript = redis.NewScript(unshareSource)
+var unshareScript = newScript("unshare", unshareSource)
 
 // The codes of unshare.lua.
 const (

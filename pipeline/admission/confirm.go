@@ -72,17 +72,17 @@ func (c *confirmer) confirm(
 func (c *confirmer) waitFor(
 	conn *connection, marker string, again bool, reply lua.AdmitReply,
 ) (pipeline.Durability, error) {
-	accepted, replayed := tally(reply)
+	receipts, replayed := tally(reply)
 	disk, replicas := c.asks(conn)
 	switch {
-	case accepted+replayed == 0:
+	case receipts == 0:
 		return conn.byReply, nil
 	case !c.strict && (!disk && !replicas || uptime() < c.suspendedUntil.Load()):
 		return conn.byReply, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
 	defer cancel()
-	level, err := c.wait(ctx, conn, marker, again || replayed > 0)
+	level, err := c.wait(ctx, conn, marker, again || replayed)
 	switch {
 	case c.strict:
 		c.judge(conn, level, err)
@@ -138,27 +138,25 @@ func (c *confirmer) wait(
 	return level, err
 }
 
-// tally counts the outcomes whose receipts state a level.
-func tally(reply lua.AdmitReply) (accepted, replayed int) {
+// tally counts the outcomes whose receipts state a level, and reports whether one of them is of an earlier call.
+func tally(reply lua.AdmitReply) (receipts int, replayed bool) {
 	for _, o := range reply.Outcomes {
-		if o.Code == lua.AdmitAccepted {
-			accepted++
-		}
-		if o.Code == lua.AdmitReplayed || o.Code == lua.AdmitEnded {
-			replayed++
+		if receipted(o.Code) {
+			receipts++
+			replayed = replayed || o.Code != lua.AdmitAccepted
 		}
 	}
-	return accepted, replayed
+	return receipts, replayed
 }
 
 // report counts the receipts by level, and logs a change of the level.
 func (c *confirmer) report(reply lua.AdmitReply, level pipeline.Durability) {
-	accepted, replayed := tally(reply)
-	if accepted+replayed == 0 {
+	receipts, _ := tally(reply)
+	if receipts == 0 {
 		return
 	}
 	if c.suffices(level) {
-		c.metrics.levels.WithLabelValues(string(level)).Add(float64(accepted + replayed))
+		c.metrics.levels.WithLabelValues(string(level)).Add(float64(receipts))
 	}
 	c.reportChange(level)
 }

@@ -105,6 +105,9 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 	}
 	began := time.Now()
 	g := c.gate(pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(req.UserID)})
+	if req.ReplayOnly {
+		return c.replay(ctx, g, req)
+	}
 	if decision, refused := g.refuse(&req); refused {
 		c.metrics.remembered.Inc()
 		c.metrics.answered(sale.ID, decision.Result, nil, time.Since(began))
@@ -119,6 +122,25 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 		decision, err = closedFor(sale), nil
 	}
 	c.metrics.answered(sale.ID, decision.Result, err, time.Since(began))
+	return decision, err
+}
+
+// unobtainable is more than any sale allows in one order.
+const unobtainable = pipeline.MaxQuantityLimit + 1
+
+// replay asks what an idempotency key has ordered, by the way of every order: so the answer is the one that the order
+// got, as durable as it must be. The script looks for the key before it judges the quantity, and can't accept this one.
+func (c *Controller) replay(ctx context.Context, g *gate, req pipeline.OrderRequest) (Decision, error) {
+	request, err := NewRequest(req) // with the hash of what was asked for
+	if err != nil {
+		return Decision{}, err
+	}
+	request.Quantity = unobtainable
+	began := time.Now()
+	decision, err := g.submit(ctx, request)
+	if decision.Result == Replayed { // anything else is no answer to an order
+		c.metrics.answered(g.at.SaleID, decision.Result, nil, time.Since(began))
+	}
 	return decision, err
 }
 

@@ -35,6 +35,11 @@ type ClosedBooks struct {
 	OrphanedReleases  int64 // releases of orders that have no row
 	WithoutPayment    int64 // paid, returned or refunded, without a payment that says so
 	PaymentsElsewhere int64 // paid by a payment that they don't name
+
+	// Of orders that were dropped, by how much their sums contradict each other.
+	DroppedOrders   int64 // orders, by their status and by their accepts
+	DroppedUnits    int64 // units of orders that had ended, and of their releases
+	DroppedPayments int64 // payments, and the orders that were paid by them
 }
 
 // Sequences are the accepts of a sale on a partition. Each took the next number of one counter, and ended as one row:
@@ -166,6 +171,9 @@ func (b *ClosedBooks) check(r *Report, inFlight []pipeline.Event) {
 		{b.OrphanedReleases, "%d releases are of orders that don't exist"},
 		{b.WithoutPayment, "%d orders lack the payment that their status needs"},
 		{b.PaymentsElsewhere, "%d orders name a payment that is not theirs"},
+		{b.DroppedOrders, "the sums of the orders that were dropped are off by %d accepts"},
+		{b.DroppedUnits, "the sums of the orders that were dropped are off by %d units that they gave back"},
+		{b.DroppedPayments, "the sums of the payments that were dropped are off by %d of paid orders"},
 	} {
 		r.find(wrong.count > 0, wrong.what, wrong.count)
 	}

@@ -2,8 +2,10 @@ package audit_test
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -116,20 +118,43 @@ func TestWhatAClosedSaleStillOwes(t *testing.T) {
 	}
 }
 
-// A letter of which nothing could be read explains one missing accept, and not two.
+// A letter of which nothing could be read explains one missing accept, and not two; and none of a sale that was over
+// before its entry came, or that was made after it.
 func TestAWreckedAcceptIsExplained(t *testing.T) {
 	t.Parallel()
-	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Partitions: []pipeline.Partition{1}}})
-	r.AdmitMany("buyer", 4)
-	events := r.Events(r.Sale)
-	r.Persist(events[2:]...)
-	r.Forget(events[:2]...)
-	r.Exec(1, `insert into dead_letters (partition, entry_id, payload, reason, error, deliveries)
-		values (1, '1-1', '{"garbage": "in"}', 'undecodable', 'test', 1)`)
-	r.Over(r.Sale.ID)
-	r.Vanish(r.Sale)
-	got := mustLookAtClosed(r)
-	if len(got.Findings) != 1 || !strings.HasPrefix(got.Findings[0], "1 accepts have no order") {
-		t.Errorf("got %+v, want one accept without an order", got)
+	const day = 24 * time.Hour
+	now := strconv.FormatInt(time.Now().UnixMilli(), 10) + "-1"
+	for _, test := range []struct {
+		name, entry string
+		sale        string
+		letterAge   time.Duration
+		finding     string
+	}{
+		{"in time", "1-1", "", 0, "1 accepts have no order"},
+		{"a sale that is none", "1-1", "zzz", 0, "1 accepts have no order"},
+		{"an entry after the sale", now, "", 0, "2 accepts have no order"},
+		{"a letter before the sale", "1-1", "", 50 * day, "2 accepts have no order"},
+		{"an id that is no time", "99999999999999999999-1", "", 0, "2 accepts have no order"},
+		{"an id of the future, and a letter in time", "999999999999999-1", "", 35 * day, "1 accepts have no order"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Partitions: []pipeline.Partition{1}}})
+			r.AdmitMany("buyer", 4)
+			events := r.Events(r.Sale)
+			r.Persist(events[2:]...)
+			r.Forget(events[:2]...)
+			r.Exec(1, `update sales set created_at = created_at - interval '40 days'`)
+			r.Exec(1, `
+				insert into dead_letters (partition, entry_id, payload, reason, error, deliveries, created_at, sale_id)
+				values (1, $1, '{"garbage": "in"}', 'undecodable', 'test', 1, now() - $2::interval, $3)`,
+				test.entry, test.letterAge, test.sale)
+			r.Over(r.Sale.ID)
+			r.Vanish(r.Sale)
+			got := mustLookAtClosed(r)
+			if len(got.Findings) != 1 || !strings.HasPrefix(got.Findings[0], test.finding) {
+				t.Errorf("got %+v, want %s", got, test.finding)
+			}
+		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 type Entry struct {
 	ID     int64
 	At     time.Time
-	Actor  string          // cli:ann, the X-Actor of a request, or sluice for what happened by itself
+	Actor  string          // cli:ann, token:ann, bootstrap, or sluice for what happened by itself
 	Action string          // create, restock, cancel, …
 	SaleID string          // empty where the action concerns no sale
 	Detail json.RawMessage // an object: what it was done to, why, and the rest

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"sluice/pipeline"
 )
 
@@ -44,7 +42,7 @@ func (f *Filter) Validate() error {
 		return pipeline.Errorf(pipeline.KindInvalid, "action: use the word of a line, such as restock or cancel")
 	case f.SaleID != "" && !pipeline.ValidSaleID(f.SaleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale: it must be the id of a sale")
-	case f.OrderID != "" && uuid.Validate(f.OrderID) != nil:
+	case f.OrderID != "" && !pipeline.ValidUUID(f.OrderID):
 		return pipeline.Errorf(pipeline.KindInvalid, "order: it must be the id of an order, a UUID")
 	case f.Letter < 0 || f.Payment < 0 || f.Endpoint < 0:
 		return pipeline.Errorf(pipeline.KindInvalid, "ids of dead letters, payments and endpoints are 1 or more")

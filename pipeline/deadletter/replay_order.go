@@ -135,19 +135,26 @@ func (r *Replayer) newOrder(
 }
 
 // checkBuyer refuses a replay for a buyer who has another live order: Redis may have forgotten it, and would accept
-// what Postgres then refuses.
+// what Postgres then refuses. An order that another replay of this letter has made since the letter was read is no
+// other one.
 func (r *Replayer) checkBuyer(ctx context.Context, letter *Letter, sale *pipeline.Sale, as ReplayAs) error {
-	switch latest, err := r.store.LatestOrder(ctx, sale.ID, as.UserID); {
-	case err == nil && latest.Status.Live() && latest.ID != letter.ReplayID:
-		return r.whyNot(
-			ctx, letter.ID,
-			cantBeTaken(letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, latest.ID, sale.ID)),
-		)
-	case pipeline.KindOf(err) == pipeline.KindNotFound:
+	latest, err := r.store.LatestOrder(ctx, sale.ID, as.UserID)
+	if pipeline.KindOf(err) == pipeline.KindNotFound || err == nil && !latest.Status.Live() {
 		return nil
-	default:
+	}
+	if err != nil {
 		return err
 	}
+	now, err := r.store.Letter(ctx, letter.ID)
+	switch {
+	case err != nil:
+		return err
+	case resolvedError(&now) != nil:
+		return resolvedError(&now)
+	case latest.ID == now.ReplayID:
+		return nil
+	}
+	return cantBeTaken(letter, fmt.Sprintf("buyer %s has order %s in sale %s already", as.UserID, latest.ID, sale.ID))
 }
 
 // begin stores what is about to be asked for, under an order id that is the same in every try, and returns that id.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"time"
 
@@ -57,6 +58,20 @@ type Answer struct {
 	Header map[string]string // what of the head belongs to the answer
 	Body   []byte
 }
+
+// ForNow marks an error that may have passed when the same request is made again: another operator's change is under
+// way, for instance. It is no answer, so that the key is not bound to it.
+func ForNow(err error) error { return &passing{err} }
+
+// IsForNow reports whether an error may have passed when the same request is made again.
+func IsForNow(err error) bool {
+	var p *passing
+	return errors.As(err, &p)
+}
+
+type passing struct{ error }
+
+func (p *passing) Unwrap() error { return p.error }
 
 // The errors about a key.
 var (

@@ -23,8 +23,8 @@ func TestUnpaidUnitsGoToOthers(t *testing.T) {
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: units, PaymentWindow: time.Second}})
 	notifier := r.Notifier()
 	r.StartWorker(r.Store, worker.Options{},
-		lifecycle.NewExpirer(r.Store, notifier, r.Metrics.Lifecycle, r.Logger).Job(),
-		lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
+		lifecycle.NewExpirer(r.WorkerStore(), notifier, r.Metrics.Lifecycle, r.Logger).Job(),
+		lifecycle.NewReleaser(r.Redis, r.Keys, r.WorkerStore(), r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job())
 	for round := range 3 {
 		for i := range units {
 			user := fmt.Sprintf("buyer-%d-%d", round, i)
@@ -70,7 +70,7 @@ func TestCancelRaces(t *testing.T) {
 	)
 	r.StartWorker(
 		r.Store, worker.Options{},
-		lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job(),
+		lifecycle.NewReleaser(r.Redis, r.Keys, r.WorkerStore(), r.HandOvers(), r.Metrics.Lifecycle, r.Logger).Job(),
 	)
 	receipts := r.AdmitMany("buyer", buyers)
 	pipelinetest.Together(3*buyers, func(i int) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/redisstore"
 )
@@ -49,58 +48,55 @@ func (l *Lookup) Mine(ctx context.Context, sale *pipeline.Sale, userID string) (
 }
 
 // find looks a second time where the answer is that Redis has no slot: it may have lost one, which is there again once
-// the server is verified.
+// the server is verified. An order that has ended is such an answer to the question for the buyer's latest one.
 func (l *Lookup) find(
 	ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error),
 ) (pipeline.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	order, err := l.look(ctx, sale, userID, orderID, row)
-	if pipeline.KindOf(err) != pipeline.KindNotFound {
+	order, slotFree, err := l.look(ctx, sale, userID, orderID, row)
+	older := err == nil && orderID == "" && slotFree && !order.Status.Live()
+	if pipeline.KindOf(err) != pipeline.KindNotFound && !older {
 		return order, err
 	}
 	if err := l.verified(ctx, sale, userID); err != nil {
 		return pipeline.Order{}, err
 	}
-	return l.look(ctx, sale, userID, orderID, row)
+	order, _, err = l.look(ctx, sale, userID, orderID, row)
+	return order, err
 }
 
 // verified returns a KindUnavailable error while what Redis has is not known to be all.
 func (l *Lookup) verified(ctx context.Context, sale *pipeline.Sale, userID string) error {
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
-	seen, err := lua.ReadTrust(ctx, l.rdb, l.keys.ForVerify(sale.PartitionOf(userID), ""))
-	switch {
-	case err != nil:
-		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
-	case seen.Trust != lua.Trusted:
-		return pipeline.Errorf(pipeline.KindUnavailable,
-			"sale %s is being verified after a restart: your order, if you have one, shows again then", sale.ID)
-	}
-	return nil
+	at := pipeline.SalePartition{SaleID: sale.ID, Partition: sale.PartitionOf(userID)}
+	return redisstore.RequireVerified(ctx, l.rdb, l.keys, at, "your order, if you have one,")
 }
 
 // look reads Redis first. A slot whose order Postgres does not have yet is queued: workers free a slot only after the
-// row is there, so whatever is missing in both, in this order, does not exist.
+// row is there, so whatever is missing in both, in this order, does not exist. It also reports whether Redis said that
+// the buyer has no slot.
 func (l *Lookup) look(
 	ctx context.Context, sale *pipeline.Sale, userID, orderID string, row func(context.Context) (pipeline.Order, error),
-) (pipeline.Order, error) {
+) (_ pipeline.Order, slotFree bool, _ error) {
 	queued, slotErr := l.slot(ctx, sale, userID)
+	slotFree = pipeline.KindOf(slotErr) == pipeline.KindNotFound
 	isQueued := slotErr == nil && (orderID == "" || queued.ID == orderID)
 	order, err := row(ctx)
 	switch {
 	case err == nil && order.UserID != userID:
-		return pipeline.Order{}, noSuchOrder()
-	case err == nil && (order.Status.Live() || orderID != "" || pipeline.KindOf(slotErr) == pipeline.KindNotFound):
-		return order, nil
+		return pipeline.Order{}, slotFree, noSuchOrder()
+	case err == nil && (order.Status.Live() || orderID != "" || slotFree):
+		return order, slotFree, nil
 	case err == nil && isQueued && queued.ID == order.ID: // ended, and its slot is not given back yet
-		return order, nil
+		return order, slotFree, nil
 	case isQueued && (err == nil || pipeline.KindOf(err) == pipeline.KindNotFound):
-		return queued, nil
+		return queued, slotFree, nil
 	case err == nil || pipeline.KindOf(err) == pipeline.KindNotFound:
-		return pipeline.Order{}, slotErrOr(slotErr)
+		return pipeline.Order{}, slotFree, slotErrOr(slotErr)
 	}
-	return pipeline.Order{}, err
+	return pipeline.Order{}, slotFree, err
 }
 
 func noSuchOrder() error {

@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -142,6 +143,38 @@ func TestALostSlotIsNotMissing(t *testing.T) {
 	r.wantBoth("ann", anns, pipeline.StatusQueued) // also before the verification has ended
 	set(r.Keys.Trusted(p), verified)
 	r.wantNeither("cat", anns.OrderID, pipeline.KindNotFound)
+}
+
+// TestALostSlotHidesNoOlderOrder: while Redis is being verified, an order that has ended is not shown for the latest
+// one, since a newer one may come back. Under its own id it is shown.
+func TestALostSlotHidesNoOlderOrder(t *testing.T) {
+	t.Parallel()
+	r := newLookupRig(t, pipeline.Sale{PaymentWindow: time.Hour})
+	ended := r.Admit("ann", 1)
+	r.Persist(r.Events(r.Sale)...)
+	r.End(ended.OrderID)
+	r.Release("ann", ended.OrderID)
+	p := r.Sale.PartitionOf("ann")
+	trusted, slots := r.Keys.Trusted(p), r.Keys.Buyers(p, r.Sale.ID)
+	verified := r.Redis.Get(r.Ctx(), trusted).Val()
+	newer := r.Admit("ann", 1)
+	slot := r.Redis.HGet(r.Ctx(), slots, "ann").Val()
+	_, errDel := r.Redis.HDel(r.Ctx(), slots, "ann").Result()
+	if err := errors.Join(errDel, r.Redis.Set(r.Ctx(), trusted, "nobody", 0).Err()); err != nil || verified == "" {
+		t.Fatalf("verified %q: %v", verified, err)
+	}
+	byID, mine, errs := r.both("ann", ended.OrderID)
+	if errs[0] != nil || byID.ID != ended.OrderID {
+		t.Errorf("by id: got %+v, %v, want the order that has ended", byID, errs[0])
+	}
+	if pipeline.KindOf(errs[1]) != pipeline.KindUnavailable {
+		t.Errorf("mine: got %+v, %v, want KindUnavailable", mine, errs[1])
+	}
+	_, errSet := r.Redis.HSet(r.Ctx(), slots, "ann", slot).Result()
+	if err := errors.Join(errSet, r.Redis.Set(r.Ctx(), trusted, verified, 0).Err()); err != nil {
+		t.Fatal(err)
+	}
+	r.wantBoth("ann", newer, pipeline.StatusQueued)
 }
 
 func TestSomebodyElsesOrderIsNotFound(t *testing.T) {

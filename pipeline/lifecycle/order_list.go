@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"sluice/pipeline"
 	"sluice/pipeline/payments"
 )
@@ -44,10 +42,11 @@ type OrderFilter struct {
 	Limit     int                    // 1..MaxListedOrders
 }
 
-// ListedOrder is an order with what it costs: the price of its sale.
+// ListedOrder is an order with what it costs: the price that its sale had when the order was asked for, see
+// pipeline.Sale.PriceOf.
 type ListedOrder struct {
 	pipeline.Order
-	UnitPrice int64  // minor units of Currency; 0: the sale has no price
+	UnitPrice int64  // minor units of Currency; 0: the sale had no price
 	Currency  string // ISO 4217
 }
 
@@ -72,7 +71,7 @@ func (f *OrderFilter) Validate() error {
 		return pipeline.Errorf(pipeline.KindInvalid, "limit %d: use 1 to %d", f.Limit, MaxListedOrders)
 	case f.SaleID != "" && !pipeline.ValidSaleID(f.SaleID):
 		return pipeline.Errorf(pipeline.KindInvalid, "sale: it must be the id of a sale")
-	case f.OrderID != "" && (len(f.OrderID) != 36 || uuid.Validate(f.OrderID) != nil): // Postgres reads no other forms
+	case f.OrderID != "" && !pipeline.ValidUUID(f.OrderID):
 		return pipeline.Errorf(pipeline.KindInvalid, "order: it must be the id of an order, a UUID")
 	case f.Number < 0:
 		return pipeline.Errorf(pipeline.KindInvalid, "number: it must be the number of an order, 1 or more")

@@ -2,7 +2,7 @@ package ordernumber
 
 import (
 	"context"
-	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,23 +17,26 @@ var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
 	// blockSize is how many numbers one INCRBY leases. At 100k requests/s that is some 25 extra calls a second.
-	blockSize = 4096
+	blockSize = 1 << blockBits
+	blockBits = 12
 	// counterTTL outlives the day of a counter, even where the hosts' clocks differ.
 	counterTTL = 48 * time.Hour
 )
 
-// Generator issues order numbers: sign bit 0, 31 bits of seconds since Epoch, the low 32 bits of a daily counter that
+// Generator issues order numbers: sign bit 0, 31 bits of seconds since Epoch, and 32 bits from a daily counter that
 // Redis keeps and that every api process leases in blocks. Numbers are unique, even if Redis loses the counter (except
-// for the small chance that lua/lease.lua states); they are not dense, and only roughly ordered between processes
-// within a second.
+// for the small chance that lua/lease.lua states); they are not dense, and not ordered within a second. A buyer who
+// compares two of them does not learn how many were issued in between: blocks are veiled, and a block's numbers come in
+// a random order.
 type Generator struct {
 	rdb  redis.UniversalClient
 	keys pipeline.Keys
 	now  func() time.Time
 
-	mu        sync.Mutex // protects the lease below, and lets one caller at a time renew it
-	day       string
-	next, end int64
+	mu    sync.Mutex // protects the lease below, and lets one caller at a time renew it
+	day   string
+	block int64 // veiled: the upper bits of all its numbers
+	left  []int // the lower bits that are still to be issued
 }
 
 // NewGenerator returns a generator that has leased nothing yet.
@@ -48,22 +51,23 @@ func (g *Generator) Take(ctx context.Context, into []int64) error {
 	defer g.mu.Unlock()
 	for i := range into {
 		now := g.now().UTC()
-		if day := now.Format("20060102"); g.next >= g.end || day != g.day {
+		if day := now.Format("20060102"); len(g.left) == 0 || day != g.day {
 			if err := g.lease(ctx, day); err != nil {
 				return err
 			}
 		}
-		into[i] = int64(now.Sub(Epoch)/time.Second)<<32 | g.next&math.MaxUint32
-		g.next++
+		into[i] = int64(now.Sub(Epoch)/time.Second)<<32 | g.block<<blockBits | int64(g.left[0])
+		g.left = g.left[1:]
 	}
 	return nil
 }
 
 func (g *Generator) lease(ctx context.Context, day string) error {
-	first, err := lua.Lease(ctx, g.rdb, g.keys.OrderCounter(day), g.keys.OrderCounterIssuer(day), blockSize, counterTTL)
+	counter, issuedBy := g.keys.OrderCounter(day), g.keys.OrderCounterIssuer(day)
+	first, issuer, err := lua.Lease(ctx, g.rdb, counter, issuedBy, blockSize, counterTTL)
 	if err != nil {
 		return err
 	}
-	g.day, g.next, g.end = day, first, first+blockSize
+	g.day, g.block, g.left = day, int64(veil(issuer, uint32(first>>blockBits))), rand.Perm(blockSize)
 	return nil
 }

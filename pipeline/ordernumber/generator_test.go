@@ -3,6 +3,7 @@ package ordernumber_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -123,20 +124,24 @@ func TestNumbersNeverRepeat(t *testing.T) {
 	wantDistinct(t, numbers)
 }
 
+func blockOf(number int64) int64 { return number & math.MaxUint32 / ordernumber.BlockSize }
+
 func TestNumbersHaveTheirLayout(t *testing.T) {
 	t.Parallel()
 	r := newNumbersRig(t)
 	seconds := int64(midday.Sub(ordernumber.Epoch) / time.Second)
 	source := r.process()
 	got := r.take(source, 3)
-	counter := r.counter() - ordernumber.BlockSize // its low 32 bits are the number's; it began at random
-	want := []int64{seconds<<32 | counter, seconds<<32 | counter + 1, seconds<<32 | counter + 2}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	block := blockOf(got[0])
+	for _, n := range got {
+		if n>>32 != seconds || blockOf(n) != block {
+			t.Errorf("got %x, want %d seconds and a number of block %x", n, seconds, block)
+		}
 	}
 	r.clock.advance(time.Second)
-	if got, want := r.take(source, 1)[0], (seconds+1)<<32|(counter+3); got != want {
-		t.Errorf("a second later: got %d, want %d", got, want)
+	later := r.take(source, 1)[0]
+	if later>>32 != seconds+1 || blockOf(later) != block {
+		t.Errorf("a second later: got %x, want a second more and a number of block %x", later, block)
 	}
 	ttl, err := r.rdb.TTL(t.Context(), r.keys.OrderCounter("20261121")).Result()
 	if err != nil || ttl < 47*time.Hour || ttl > 48*time.Hour {
@@ -261,8 +266,8 @@ func TestACounterGoesBeyondItsEnd(t *testing.T) {
 			t.Fatalf("number %x: the counter ran into the seconds", n)
 		}
 	}
-	if last := numbers[len(numbers)-1] & (1<<32 - 1); last != ordernumber.BlockSize*3/2-1 {
-		t.Errorf("the last number's counter is %d, want %d", last, ordernumber.BlockSize*3/2-1)
+	if got := r.counter(); got <= math.MaxUint32 {
+		t.Errorf("the counter stands at %d, which is not beyond 32 bits", got)
 	}
 	wantDistinct(t, numbers)
 }
@@ -285,4 +290,51 @@ func TestNumbersAreTakenWithinTheDeadline(t *testing.T) {
 	}
 	proxy.Thaw()
 	r.take(source, 1)
+}
+
+// What a buyer sees of two numbers does not grow with how many were issued in between.
+func TestNumbersHideHowManyThereAre(t *testing.T) {
+	t.Parallel()
+	r := newNumbersRig(t)
+	source := r.process()
+	const blocks = 200
+	var ascending int
+	var last int64
+	for range blocks {
+		taken := r.take(source, ordernumber.BlockSize)
+		if slices.IsSorted(taken) {
+			t.Fatal("a block's numbers come in their order")
+		}
+		if blockOf(taken[0]) > last {
+			ascending++
+		}
+		last = blockOf(taken[0])
+	}
+	if ascending < blocks/4 || ascending > blocks*3/4 { // half of them, give or take seven times the deviation
+		t.Errorf("%d of %d blocks are above the one before", ascending, blocks)
+	}
+}
+
+// The veil is a permutation for every issuer, and another one for each.
+func TestTheVeil(t *testing.T) {
+	t.Parallel()
+	const all = 1 << 20
+	seen := make([]bool, all)
+	same := 0
+	for block := range uint32(all) {
+		veiled := ordernumber.Veil("a:b", block)
+		if veiled >= all || seen[veiled] {
+			t.Fatalf("block %d becomes %d, as another one does", block, veiled)
+		}
+		seen[veiled] = true
+		if block < 1000 && veiled == ordernumber.Veil("a:c", block) {
+			same++
+		}
+	}
+	if same > 10 {
+		t.Errorf("two issuers veil %d of 1000 blocks alike", same)
+	}
+	if ordernumber.Veil("a:b", all+7) != ordernumber.Veil("a:b", 7) {
+		t.Error("a counter beyond its end is another block")
+	}
 }

@@ -2,6 +2,7 @@ package payments
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"sluice/pipeline"
@@ -31,7 +32,7 @@ func Refusal(reason Reason, format string, args ...any) Decision {
 // since it was read: then of a payment, a cancellation and an expiry that race exactly one finds the order awaiting
 // payment.
 func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
-	if p.UserID != "" && p.UserID != order.UserID {
+	if p.UserID != "" && p.UserID != order.UserID && !Erased(order.UserID) {
 		return Refusal(ReasonForeignOrder, "there is no such order of this buyer in this sale")
 	}
 	due, currency := sale.PriceOf(order.ID, order.Quantity)
@@ -63,6 +64,12 @@ func (p *Payment) Decide(sale *pipeline.Sale, order *pipeline.Order) Decision {
 		return back(ReasonNoPaymentDue, "", "the sale asks for no payment; it is to be paid back")
 	}
 }
+
+// erasedPrefix is what the pseudonyms of erased buyers begin with, see the table buyer_erasures.
+const erasedPrefix = "erased-"
+
+// Erased reports whether an order's buyer was erased: who pays it can't be compared with anybody.
+func Erased(userID string) bool { return strings.HasPrefix(userID, erasedPrefix) }
 
 // hasPayment reports whether orders with this status have a payment.
 func hasPayment(status pipeline.OrderStatus) bool {

@@ -16,6 +16,9 @@ const (
 // StoredOutcomes are those that a payment can be listed by.
 var StoredOutcomes = []Outcome{Waiting, Paid, RefundDue, Refunded, Refused, Repeated}
 
+// Due reports whether something is still to be done about the money of a payment.
+func (o Outcome) Due() bool { return o == Waiting || o == RefundDue }
+
 // PartiallyRefunded is the outcome of a refund of less than all that is left of a payment, which remains RefundDue.
 const PartiallyRefunded Outcome = "partially_refunded"
 
@@ -37,6 +40,7 @@ const (
 	ReasonInvalid        Reason = "invalid-request"  // refused: a field breaks a rule
 	ReasonUnknownSale    Reason = "unknown-sale"     // refused
 	ReasonUnknownOrder   Reason = "unknown-order"    // refused: no such order in that sale, stored or queued
+	ReasonOrderDropped   Reason = "order-dropped"    // refused: the sale's orders are not kept any more
 	ReasonForeignOrder   Reason = "foreign-order"    // refused: the order is another buyer's
 	ReasonAmountMismatch Reason = "amount-mismatch"  // refused: not what the order costs
 	ReasonPaymentReused  Reason = "payment-reused"   // refused: this payment was reported before, for something else

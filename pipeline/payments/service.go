@@ -117,6 +117,9 @@ func (s *Service) Pay(ctx context.Context, p Payment) (Payment, error) {
 
 // absent is what becomes of a payment whose order has no row.
 func (s *Service) absent(ctx context.Context, sale *pipeline.Sale, seen instants) Decision {
+	if !sale.OrdersDroppedAt.IsZero() {
+		return Refusal(ReasonOrderDropped, "the orders of this sale are not kept any more; if the money came now, pay it back")
+	}
 	settled, err := s.queued.settled(ctx, sale, seen)
 	switch {
 	case err != nil:
@@ -156,8 +159,8 @@ func (s *Service) report(ctx context.Context, given *Payment, record *Record) {
 	p := &record.Payment
 	if record.Replayed {
 		s.Count(Replayed)
-		if p.PaymentID != given.PaymentID && p.Outcome != Refused {
-			s.log.Warn("a webhook id came again with other content, which was not looked at", "payment", p.ID)
+		if p.PaymentID != given.PaymentID {
+			s.log.Warn("a webhook id came again with other content, which was refused", "payment", p.ID)
 		}
 		return
 	}

@@ -315,3 +315,16 @@ func (c *ClosedSaleRig) plant(sequence int64, status string) {
 		values ($1, $2, 1, 'zoe', 1, $3, case $3 when 'rejected' then 'planted' else '' end, 1, $4, now(),
 			case $3 when 'rejected' then now() end)`, c.Sale.ID, uuid.New(), status, sequence)
 }
+
+// Change changes the rig's sale, also to a window that is over, which operators can't.
+func (r *Rig) Change(change pipeline.SaleChange) *pipeline.Sale {
+	r.Helper()
+	sale, err := r.Store.ChangeSale(r.Ctx(), r.Sale.ID, "test", change)
+	if err == nil {
+		err = r.Publisher.Publish(r.Ctx(), sale)
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	return sale
+}

@@ -11,6 +11,7 @@ import (
 
 	"sluice/db"
 	"sluice/internal/faultnet"
+	"sluice/internal/testkit"
 	"sluice/pipeline/sales"
 )
 
@@ -23,6 +24,12 @@ func (r *Rig) OpenStore(url string) *db.Store {
 	}
 	r.Cleanup(store.Close)
 	return store
+}
+
+// WorkerStore is a store that may do no more than a worker's. The rig's own may do everything.
+func (r *Rig) WorkerStore() *db.Store {
+	r.Helper()
+	return r.OpenStore(testkit.AsWorker(r.Options.DatabaseURL))
 }
 
 // WithoutTLS is an address whose traffic a proxy can read.

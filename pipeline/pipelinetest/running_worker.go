@@ -20,10 +20,14 @@ type RunningWorker struct {
 	Stop func() // asks it to stop, and waits
 }
 
-// StartWorker runs a worker until the test ends or it is stopped. Its store may be another than the rig's.
+// StartWorker runs a worker until the test ends or it is stopped. Its store may be
+// another than the rig's; in place of the rig's it gets one that may do no more than a worker's.
 func (r *Rig) StartWorker(store worker.Store, opts worker.Options, jobs ...pipeline.Job) *RunningWorker {
 	r.Helper()
 	opts.Partitions = r.Options.Partitions
+	if store == worker.Store(r.Store) {
+		store = r.WorkerStore()
+	}
 	worker, err := worker.New(worker.Config{
 		Redis: r.Redis, Reader: r.dial(), Keys: r.Keys, Store: store, Options: opts, Jobs: jobs, Log: r.Logger,
 		Metrics: r.Metrics.Worker, DeadLetters: r.Metrics.DeadLetter, Resubmits: r.Metrics.Resubmit,

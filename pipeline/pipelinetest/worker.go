@@ -27,9 +27,9 @@ func (r *Rig) Letters() map[string]int {
 	return counts
 }
 
-// Releaser gives units back over the rig's stores.
+// Releaser gives units back, as a worker does.
 func (r *Rig) Releaser() *lifecycle.Releaser {
-	return lifecycle.NewReleaser(r.Redis, r.Keys, r.Store, r.HandOvers(), r.Metrics.Lifecycle, r.Logger)
+	return lifecycle.NewReleaser(r.Redis, r.Keys, r.WorkerStore(), r.HandOvers(), r.Metrics.Lifecycle, r.Logger)
 }
 
 // WorkAll starts a worker that also applies releases, and waits until nothing is left to do.

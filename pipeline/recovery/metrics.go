@@ -48,7 +48,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Units that repairs put back into stock, or took out of it.", "direction"),
 		stockRemaining: gauge("sluice_stock_remaining", "Units left in Redis.", "sale"),
 		stockDrift: gauge("sluice_stock_drift",
-			"Units that are missing (more than 0) or too many, so that they could be sold twice (less than 0); must stay 0.", "sale"),
+			"Units that are missing (more than 0) or too many, so that they could be sold twice (less than 0); must stay 0.",
+			"sale"),
 		lettersWaiting: gauge("sluice_dead_letters_waiting", "Dead letters that wait for an operator."),
 		audits:         counter("sluice_audits_total", "Audits of a sale's buyers, by result.", "result"),
 	}

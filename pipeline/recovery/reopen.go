@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/journal"
 	"sluice/pipeline/retry"
 )
@@ -48,10 +50,19 @@ func (r *round) reopen(ctx context.Context, partitions []pipeline.Partition, gra
 	return r.finish(ctx, partitions)
 }
 
-// awaitJournals waits until every accept journal is covered, within the limits above.
+// awaitJournals waits until every accept journal is covered, within the limits above, and only while the partitions are
+// open for lost accepts: no api can cover its journal on a server that has lost them again, or that has taken the place
+// of this one. It fails then, and a verification of what is there now begins.
 func (r *round) awaitJournals(ctx context.Context, g pipeline.Generation, partitions []pipeline.Partition) error {
 	pause := retry.NewBackoff()
+	looked := time.Now()
 	for began := time.Now(); ; {
+		if time.Since(looked) >= lookEvery {
+			looked = time.Now()
+			if err := r.stillReopening(ctx, partitions); err != nil {
+				return err
+			}
+		}
 		// This process' own journal first: its verifier is busy with this round.
 		if left, err := r.cover(ctx, g, partitions); err != nil {
 			r.Log.Warn("lost orders could not be submitted to Redis again yet", "partitions", len(left), "error", err)
@@ -79,4 +90,22 @@ func (r *round) awaitJournals(ctx context.Context, g pipeline.Generation, partit
 			return ctx.Err()
 		}
 	}
+}
+
+// stillReopening fails when one of the partitions is not open for lost accepts any more. A look that fails says
+// nothing.
+func (r *round) stillReopening(ctx context.Context, partitions []pipeline.Partition) error {
+	states, _, err := r.look(ctx)
+	if err != nil {
+		if installation.IsForeign(err) {
+			return err
+		}
+		return nil
+	}
+	for _, p := range partitions {
+		if states[p] != lua.Reopening {
+			return errOvertaken(p)
+		}
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/faultnet"
 	"sluice/internal/testkit"
+	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/journal"
@@ -143,6 +144,29 @@ func TestAKilledAPIsAcceptsComeBack(t *testing.T) {
 	newcomers := crowd(r, r.NewAdmission(r.Redis, admission.Options{RequestTimeout: time.Second}))
 	r.Verifies()
 	r.Background(recovery.NewVerifier(r.VerifierConfig()).Run) // a worker's, which may be elected as well
+	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
+	allStand(r, receipts, newcomers)
+}
+
+// Redis loses everything a second time while a verification waits for the journal of an api that lives. The api can't
+// cover it on a server that is not open for it, so the verification must not go on waiting for that.
+func TestALossWhileJournalsAreAwaited(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivateRedis(t)
+	r := pipelinetest.New(t, pipelinetest.Options{RedisURL: server.URL(), Sale: pipeline.Sale{Total: 40, MaxQuantity: 1}})
+	r.Admission = r.NewAdmission(r.Redis, admission.Options{Journal: openJournal(r, t.TempDir())})
+	receipts := r.AdmitMany("buyer", 40)
+	newcomers := crowd(r, r.NewAdmission(r.Redis, admission.Options{RequestTimeout: time.Second}))
+	r.Flush()
+	r.Background(recovery.NewVerifier(r.VerifierConfig()).Run) // of a worker, which is elected
+	testkit.Eventually(t, pipelinetest.SettleLimit, "the worker waits for the api", func() bool {
+		seen, err := lua.ReadTrust(r.Ctx(), r.Redis, r.Keys.ForVerify(r.Sale.Partitions[0], ""))
+		return err == nil && seen.Trust == lua.Reopening
+	})
+	r.Flush()
+	config := r.VerifierConfig()
+	config.Accepts = r.Journaled()
+	r.Background(recovery.NewVerifier(config).Run)
 	testkit.Eventually(t, pipelinetest.SettleLimit, "Redis is verified", r.Trusted)
 	allStand(r, receipts, newcomers)
 }

@@ -56,6 +56,22 @@ var errUnreadable = errors.New("not written by our scripts")
 // IsUnreadable reports whether an error means that Redis answered with data that our scripts did not write.
 func IsUnreadable(err error) bool { return errors.Is(err, errUnreadable) }
 
+// RequireVerified returns a KindUnavailable error while what Redis has of a sale on a partition is not known to be all.
+// hidden is what a buyer may miss until then.
+func RequireVerified(
+	ctx context.Context, rdb redis.Scripter, keys pipeline.Keys, at pipeline.SalePartition, hidden string,
+) error {
+	seen, err := lua.ReadTrust(ctx, rdb, keys.ForVerify(at.Partition, ""))
+	switch {
+	case err != nil:
+		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
+	case seen.Trust != lua.Trusted:
+		return pipeline.Errorf(pipeline.KindUnavailable, "sale %s is being verified after a restart: %s shows again then",
+			at.SaleID, hidden)
+	}
+	return nil
+}
+
 // ReadSlot reads a buyer's slot of a sale. Errors: KindNotFound, where it is free; KindUnavailable.
 func ReadSlot(
 	ctx context.Context, rdb redis.Cmdable, keys pipeline.Keys, at pipeline.SalePartition, userID string,

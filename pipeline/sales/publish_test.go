@@ -401,6 +401,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 	before := r.Dump(r.Sale)
 	closed, active := pipeline.SaleClosed, pipeline.SaleActive
 	early := r.Sale.OpensAt.Add(-time.Second)
+	hourAgo, minuteAgo := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
 	for _, test := range []struct {
 		id     string
 		change pipeline.SaleChange
@@ -409,6 +410,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 		{r.Sale.ID, pipeline.SaleChange{AddStock: -1}, pipeline.KindInvalid},
 		{r.Sale.ID, pipeline.SaleChange{AddStock: pipeline.MaxStock}, pipeline.KindInvalid},
 		{r.Sale.ID, pipeline.SaleChange{ClosesAt: &early}, pipeline.KindInvalid},
+		{r.Sale.ID, pipeline.SaleChange{OpensAt: &hourAgo, ClosesAt: &minuteAgo}, pipeline.KindInvalid},
 		{"nowhere", pipeline.SaleChange{AddStock: 1}, pipeline.KindNotFound},
 	} {
 		_, err := r.Publisher.Change(r.Ctx(), test.id, "test", test.change)

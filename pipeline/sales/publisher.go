@@ -24,8 +24,9 @@ type Store interface {
 	ReductionStore
 	CreateSale(ctx context.Context, sale *pipeline.Sale) error
 	ChangeSale(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error)
-	// MarkLoading says that a sale is about to be put into Redis, MarkLoaded that it is there.
-	MarkLoading(ctx context.Context, id string) error
+	// BeginPublish says that a sale is about to be put into Redis, or changed there, and returns once Postgres' standbys
+	// have what was read of it. MarkLoaded says that it is there.
+	BeginPublish(ctx context.Context, id string) error
 	MarkLoaded(ctx context.Context, id string) error
 }
 
@@ -73,6 +74,10 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 // final), KindUnavailable; after the last one the change may stand in Postgres, and reaches Redis as soon as a worker
 // can.
 func (p *Publisher) Change(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error) {
+	if change.ClosesAt != nil && !change.ClosesAt.After(time.Now()) {
+		return nil, pipeline.Errorf(pipeline.KindInvalid,
+			"closes_at is over: nobody could order any more; close the sale to end it now")
+	}
 	sale, err := p.store.ChangeSale(ctx, id, actor, change)
 	if pipeline.KindOf(err) == pipeline.KindUnavailable {
 		return nil, pipeline.Wrap(
@@ -104,10 +109,8 @@ func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	if sale.LoadedAt.IsZero() {
-		if err := p.store.MarkLoading(ctx, sale.ID); err != nil {
-			return err
-		}
+	if err := p.store.BeginPublish(ctx, sale.ID); err != nil {
+		return err
 	}
 	for _, partition := range sale.Partitions {
 		if err := p.publishShare(ctx, sale, partition); err != nil {

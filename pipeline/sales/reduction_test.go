@@ -1,6 +1,7 @@
 package sales_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -255,5 +256,30 @@ func TestAStaleCatalogueNamesNoPrice(t *testing.T) {
 	sale, err := r.catalogue.Get(r.Ctx(), "drop-1")
 	if amount, _ := sale.PriceOf("", 2); err != nil || amount != 1000 {
 		t.Errorf("got %d, %v, want the price again", amount, err)
+	}
+}
+
+// A reduction that no standby of Postgres has is not carried out in Redis: after a fail-over nobody would know of it.
+func TestAReductionWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
+	primary := testkit.PrivatePostgres(t)
+	standby := testkit.PrivateStandby(t, primary)
+	r := pipelinetest.New(t, pipelinetest.Options{DatabaseURL: primary.URL(), Sale: pipeline.Sale{Total: 100}})
+	if err := standby.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, try := range []string{"first", "again"} {
+		ctx, cancel := context.WithTimeout(r.Ctx(), 300*time.Millisecond)
+		_, err := r.Publisher.Reduce(ctx, r.Sale.ID, "ann", 10)
+		cancel()
+		if err == nil {
+			t.Errorf("%s: the reduction is reported as done", try)
+		}
+		testkit.Eventually(t, pipelinetest.SettleLimit, "the reduction to be visible", func() bool {
+			return r.Stored(r.Sale.ID).ReduceTo == 10
+		})
+	}
+	if got := r.Stock(r.Sale); got != 100 {
+		t.Errorf("Redis has %d units, want all 100 while no standby knows of the reduction", got)
 	}
 }

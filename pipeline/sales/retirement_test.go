@@ -22,7 +22,7 @@ const retention = 7 * 24 * time.Hour
 // retire runs the job once, as some worker does every minute.
 func retire(r *pipelinetest.Rig) {
 	r.Helper()
-	if err := sales.NewRetirer(r.Redis, r.Keys, r.Store, retention, r.Logger).Job().Run(r.Ctx()); err != nil {
+	if err := sales.NewRetirer(r.Redis, r.Keys, r.WorkerStore(), retention, r.Logger).Job().Run(r.Ctx()); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/redisstore"
 )
 
 // The statuses of an order that is still to be made, and of one that never will be. No row has them: they are of the
@@ -64,7 +64,10 @@ func (w *Service) Order(ctx context.Context, sale *pipeline.Sale, userID, orderI
 	case !entry.LeftAt.IsZero():
 		return leftOrder(&entry), nil
 	}
-	return Order{}, w.vanished(ctx, sale, entry.Partition, none)
+	if err := w.vanished(ctx, &entry); err != nil {
+		return Order{}, err
+	}
+	return Order{}, none
 }
 
 // MyOrder returns the buyer's live order of a sale, or else the one that the buyer waits for, or else the latest of
@@ -96,25 +99,17 @@ func (w *Service) MyOrder(ctx context.Context, sale *pipeline.Sale, userID strin
 	case !entry.LeftAt.IsZero():
 		return leftOrder(&entry), nil
 	}
-	if err := w.vanished(ctx, sale, entry.Partition, nil); err != nil {
+	if err := w.vanished(ctx, &entry); err != nil {
 		return Order{}, err
 	}
 	return Order{Order: order}, none
 }
 
-// vanished decides about an entry that has not ended and is in no list: while Redis is being verified it will be there
-// again. Otherwise the answer is what the caller gives.
-func (w *Service) vanished(ctx context.Context, sale *pipeline.Sale, p pipeline.Partition, answer error) error {
-	verified, err := lua.ReadTrust(ctx, w.rdb, w.keys.ForVerify(p, ""))
-	switch {
-	case err != nil:
-		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
-	case verified.Trust != lua.Trusted:
-		return pipeline.Errorf(
-			pipeline.KindUnavailable, "sale %s is being verified after a restart: your position shows again then", sale.ID,
-		)
-	}
-	return answer
+// vanished returns an error about an entry that has not ended and is in no list while Redis is being verified: it will
+// be there again.
+func (w *Service) vanished(ctx context.Context, e *pipeline.WaitlistEntry) error {
+	at := pipeline.SalePartition{SaleID: e.SaleID, Partition: e.Partition}
+	return redisstore.RequireVerified(ctx, w.rdb, w.keys, at, "your position")
 }
 
 func waitingOrder(sale *pipeline.Sale, s *Standing) Order {

@@ -125,6 +125,9 @@ func (w *Service) join(
 	case lua.JoinUntrusted:
 		return d, pipeline.Errorf(pipeline.KindNotLoaded, "sale %s is being verified after a restart", sale.ID)
 	case lua.JoinAlreadyWaiting, lua.JoinKeyReused:
+		if d.OrderID != "" { // it is the key of an order
+			return d, nil
+		}
 		d.Entry = entryOf(sale.ID, request.UserID, p, reply.Entry)
 	case lua.JoinJoined:
 		d.Entry = entryOf(sale.ID, request.UserID, p, reply.Entry)
@@ -205,7 +208,10 @@ func (w *Service) ordered(ctx context.Context, sale *pipeline.Sale, entry pipeli
 	if pipeline.KindOf(err) != pipeline.KindNotFound {
 		return Standing{}, err
 	}
-	return Standing{}, w.vanished(ctx, sale, entry.Partition, errNotWaiting)
+	if err := w.vanished(ctx, &entry); err != nil {
+		return Standing{}, err
+	}
+	return Standing{}, errNotWaiting
 }
 
 // Leave takes a buyer off the waitlist. Where a unit came free first, the error is KindConflict, and the entry is

@@ -44,8 +44,8 @@ func newClusterRig(t *testing.T) *clusterRig {
 		cluster: cluster, scripts: map[string]string{},
 		Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: sale}),
 	}
-	for name, script := range lua.Scripts() {
-		r.scripts[script.Hash()] = name
+	for name, source := range lua.Sources() {
+		r.scripts[redis.NewScript(source).Hash()] = name
 	}
 	for n := range cluster.Nodes() {
 		if len(r.partitionsOn(n)) == 0 {
