@@ -221,11 +221,11 @@ func (r *restricted) live(asFunctions bool) {
 		{"order", "show", fay, "--sale", "drop-1"},
 		{"audit"},
 		{"rebuild", "--sale", "drop-1"},
-		{"doctor"},
 		{"journal", "ls"},
 	} {
 		r.run(args...)
 	}
+	r.mustExamineUsers()
 	must(r.T, r.admin.FlushAll(r.Context()).Err())
 	r.eventually("a rebuild after the loss", func() bool {
 		status, _ := r.call(http.MethodPost, r.api+"orders", "gil", `{"quantity":1}`)
@@ -239,6 +239,20 @@ func (r *restricted) live(asFunctions bool) {
 	r.eventually("a clean audit", func() bool { return sluice(r.T, r.at[acl.Operator], "audit").code == 0 })
 	if asFunctions {
 		r.run("doctor")
+	}
+}
+
+// mustExamineUsers: the doctor finds the programs that are connected, that they have what they need, and that the test
+// has more.
+func (r *restricted) mustExamineUsers() {
+	r.Helper()
+	must(r.T, r.admin.Ping(r.Context()).Err())
+	out := r.run("doctor")
+	exact, tooMuch, _ := strings.Cut(out[strings.Index(out, "Redis users"):], "beyond the pipeline's work; default may empty")
+	for _, program := range []string{"shop-operator, ", "shop-api, ", "shop-worker, "} {
+		if !strings.Contains(exact, program) || tooMuch == "" {
+			r.Errorf("got %q, want it to name %q and default", out, program)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func (d *doctor) postgres(ctx context.Context) {
 	defer pg.close()
 	d.postgresVersion(ctx, pg, to)
 	d.postgresDurability(ctx, pg)
-	d.role(ctx, pg)
+	d.roles(ctx, pg)
 	d.schema(ctx)
 	d.partitions(ctx, pg)
 	d.installation(ctx, pg)

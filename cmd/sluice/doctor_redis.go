@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/internal/config"
 	"sluice/internal/process"
 	"sluice/lua/functions"
 	"sluice/pipeline"
@@ -50,9 +49,9 @@ func (d *doctor) redis(ctx context.Context) {
 		return
 	}
 	d.note(true, check, "version "+features.Version+" at "+to.address, "")
-	d.redisUser()
 	d.policy(features)
 	d.durability(features)
+	d.redisUsers(ctx, rdb)
 	d.keepalive(ctx, rdb)
 	d.features(ctx, rdb)
 	d.trust(ctx, rdb)
@@ -138,20 +137,6 @@ func (d *doctor) features(ctx context.Context, rdb redis.UniversalClient) {
 			"use Redis 7.0 or later, or Valkey: older ones can't report that another client deleted an order event")
 	default:
 		d.note(true, check, "scripts, streams, groups, claims", "")
-	}
-}
-
-// redisUser says whether Redis can tell the programs apart.
-func (d *doctor) redisUser() {
-	const check = "Redis user"
-	opts, err := config.RedisOptions(d.cfg.RedisURL)
-	switch {
-	case err != nil:
-		d.failed(check, err, "correct REDIS_URL")
-	case opts.Username == "":
-		d.note(true, check, "default, which may do everything; sluice acl prints what the programs need", "")
-	default:
-		d.note(true, check, opts.Username, "")
 	}
 }
 

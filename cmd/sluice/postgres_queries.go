@@ -44,6 +44,23 @@ func (p *postgres) one(ctx context.Context, query string, into ...any) (found bo
 	return true, nil
 }
 
+// each scans each row and calls fn.
+func (p *postgres) each(ctx context.Context, query string, into []any, fn func()) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	rows, err := p.conn.Query(ctx, query)
+	if err != nil {
+		return unavailable(err, "Postgres did not answer a question")
+	}
+	if _, err = pgx.ForEachRow(rows, into, func() error {
+		fn()
+		return nil
+	}); err != nil {
+		return unavailable(err, "Postgres did not answer a question")
+	}
+	return nil
+}
+
 // partitions is how many the installation was made with; 0 where that is still open.
 func (p *postgres) partitions(ctx context.Context) (n int, err error) {
 	_, err = p.one(ctx, `select partitions from installation`, &n)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/db"
 	"sluice/internal/testkit"
 )
 
@@ -34,18 +35,24 @@ func asInProduction(settings, args []string) []string {
 	return append(slices.Clone(settings), "DATABASE_URL="+as(address))
 }
 
-// The doctor notes a role that may do too much, and does not call it a fault.
+// The doctor notes a role that may do too much, of a program that is connected, too, and does not call it a fault.
 func TestDoctorNotesTheRole(t *testing.T) {
 	t.Parallel()
 	database, redisURL := testkit.Database(t), "REDIS_URL="+testkit.PrivateRedis(t).URL()
+	other := testkit.Database(t)
+	program, err := db.Open(t.Context(), other, db.Options{})
+	must(t, err)
+	t.Cleanup(program.Close)
+	must(t, program.Ping(t.Context()))
 	for address, says := range map[string]string{
 		database: "is a superuser, may make roles, may replicate, owns tables, may make tables, may truncate tables: " +
 			"more than",
 		testkit.AsOperator(database): "sluice_test_cli, which may change no table",
 		testkit.AsWorker(database):   "sluice_test_worker, which may change no table",
+		testkit.AsOperator(other):    "sluice_test_cli, which may change no table; sluice is a superuser",
 	} {
 		out := sluice(t, []string{redisURL, "DATABASE_URL=" + address}, "doctor").out
-		if !strings.Contains(out, says) || strings.Contains(out, "✗ Postgres role") {
+		if !strings.Contains(out, says) || strings.Contains(out, "✗ Postgres roles") {
 			t.Errorf("got %q, want it to say %q", out, says)
 		}
 	}

@@ -39,8 +39,8 @@ var (
 			"del", "srem", "subscribe", "unsubscribe", "xack", "xautoclaim", "xclaim", "xdel", "xgroup|createconsumer",
 			"xgroup|delconsumer", "xinfo|consumers", "xinfo|groups", "xpending", "xreadgroup",
 		},
-		Operator: {
-			"del", "function|list", "scan", "xack", "xautoclaim", "xclaim", "xdel", "xinfo|consumers", "xinfo|groups",
+		Operator: { // the first two are the doctor's, who looks for rights that are not needed
+			"acl|dryrun", "client|list", "del", "function|list", "scan", "xack", "xautoclaim", "xclaim", "xdel", "xinfo|consumers", "xinfo|groups",
 			"xpending", "xreadgroup",
 		},
 	}
