@@ -7,22 +7,33 @@ import (
 	"time"
 )
 
-// Connections bounds the connections of a listener. Those above a limit are reset as soon as they are accepted: nothing
-// is read from them, and nothing is written.
+// Connections bounds the connections of a listener. Those above a limit are reset: nothing is read from them, and
+// nothing is written.
 type Connections struct {
 	Total     *Concurrent[string]       // all of them, under the key ""
 	PerClient *Concurrent[netip.Prefix] // of one client that is no proxy
 	Opened    *Limiter[netip.Prefix]    // how fast one client that is no proxy may open them
 	Addresses *Addresses                // which knows the proxies
-	Refused   func(because *Refusal)    // called for each that was reset
+	Refused   func(because *Refusal)    // called for each that was refused
+	// Held is how many that exceed a limit of their client are reset after one to two seconds only, which keeps that
+	// client from dialling again at once. Others are reset as soon as they are accepted.
+	Held int
 }
 
 // Listener returns l within the limits.
-func (c Connections) Listener(l net.Listener) net.Listener { return &limitedListener{l, c} }
+func (c Connections) Listener(l net.Listener) net.Listener { return &limitedListener{l, c, newHeld(c.Held)} }
 
 type limitedListener struct {
 	net.Listener
 	limits Connections
+	held   *held
+}
+
+// Close closes the listener, and resets what is held.
+func (l *limitedListener) Close() error {
+	err := l.Listener.Close()
+	l.held.release()
+	return err
 }
 
 // Accept returns the next connection within the limits.
@@ -32,39 +43,42 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		leave, refused := l.limits.enter(AddressOf(conn.RemoteAddr().String()))
+		leave, refused, hold := l.limits.enter(AddressOf(conn.RemoteAddr().String()))
 		if refused == nil {
 			return &limitedConn{Conn: conn, leave: sync.OnceFunc(leave)}, nil
 		}
-		discard(conn)
 		l.limits.Refused(refused)
+		if !hold || !l.held.keep(conn) {
+			discard(conn)
+		}
 	}
 }
 
-// enter counts a connection, unless that would exceed a limit.
-func (c Connections) enter(from netip.Addr) (leave func(), refused *Refusal) {
+// enter counts a connection, unless that would exceed a limit. One that exceeds a limit of its own client is to be held;
+// one too many in all may be anybody's.
+func (c Connections) enter(from netip.Addr) (leave func(), refused *Refusal, hold bool) {
 	client := ClientOf(from)
 	counted := !c.Addresses.IsProxy(from)
 	if counted {
 		if refused := c.Opened.Take(client, time.Now()); refused != nil {
-			return nil, refused
+			return nil, refused, true
 		}
 		if refused := c.PerClient.Enter(client); refused != nil {
-			return nil, refused
+			return nil, refused, true
 		}
 	}
 	if refused := c.Total.Enter(""); refused != nil {
 		if counted {
 			c.PerClient.Leave(client)
 		}
-		return nil, refused
+		return nil, refused, false
 	}
 	return func() {
 		c.Total.Leave("")
 		if counted {
 			c.PerClient.Leave(client)
 		}
-	}, nil
+	}, nil, false
 }
 
 // discard resets a connection, which leaves nothing behind in the kernel: no TIME_WAIT, no unread bytes.

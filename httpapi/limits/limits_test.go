@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -174,8 +175,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// listen accepts connections within the limits, and keeps them.
-func listen(t *testing.T, c limits.Connections) (address string, kept func() []net.Conn) {
+// listen accepts connections within the limits, and keeps them until the listener is closed.
+func listen(t *testing.T, c limits.Connections) (address string, kept func() []net.Conn, end func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,8 +185,9 @@ func listen(t *testing.T, c limits.Connections) (address string, kept func() []n
 	var mu sync.Mutex
 	var all []net.Conn
 	var running sync.WaitGroup
+	limited := c.Listener(l)
 	running.Go(func() {
-		for limited := c.Listener(l); ; {
+		for {
 			conn, err := limited.Accept()
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -196,18 +198,19 @@ func listen(t *testing.T, c limits.Connections) (address string, kept func() []n
 			mu.Unlock()
 		}
 	})
-	t.Cleanup(func() {
-		_ = l.Close()
+	end = sync.OnceFunc(func() {
+		_ = limited.Close()
 		running.Wait()
 		for _, conn := range all {
 			_ = conn.Close()
 		}
 	})
+	t.Cleanup(end)
 	return l.Addr().String(), func() []net.Conn {
 		mu.Lock()
 		defer mu.Unlock()
 		return append([]net.Conn(nil), all...)
-	}
+	}, end
 }
 
 // dial reports whether a connection was kept.
@@ -253,7 +256,7 @@ func TestConnections(t *testing.T) {
 			t.Parallel()
 			var refused sync.Map
 			c.limits.Refused = func(r *limits.Refusal) { refused.Store(r.Policy, true) }
-			address, kept := listen(t, c.limits)
+			address, kept, _ := listen(t, c.limits)
 			got := 0
 			for range 6 {
 				if dial(t, address) {
@@ -279,6 +282,50 @@ func TestConnections(t *testing.T) {
 				t.Error("a connection that was closed twice makes room twice")
 			}
 		})
+	}
+}
+
+// Of what a client has too many of, so many are held for at least a second before they are reset, and the others are
+// reset at once. A listener that closes leaves none behind.
+func TestHeldConnections(t *testing.T) {
+	t.Parallel()
+	address, _, end := listen(t, limits.Connections{
+		PerClient: limits.NewConcurrent[netip.Prefix]("client-connections", 1), Addresses: limits.NewAddresses(nil),
+		Refused: func(*limits.Refusal) {}, Held: 2,
+	})
+	if !dial(t, address) {
+		t.Fatal("the first was refused")
+	}
+	const dialled = 30
+	refusedAfter := make(chan time.Duration, dialled)
+	for range dialled {
+		go func() {
+			began := time.Now()
+			dial(t, address)
+			refusedAfter <- time.Since(began)
+		}()
+	}
+	var held int
+	for range dialled {
+		if <-refusedAfter >= time.Second {
+			held++
+		}
+	}
+	if held < 2 || held == dialled { // on a busy machine some that are reset at once may take as long
+		t.Errorf("%d of %d were held, want 2", held, dialled)
+	}
+	if dial(t, address) {
+		t.Error("another one got in")
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	end()
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection of a closed listener: got %v, want that it was reset", err)
 	}
 }
 

@@ -21,6 +21,9 @@ const (
 	connectionMemory = 96 << 10
 	// tlsConnectionMemory is that of one over TLS, which also keeps a record of 16 KiB for each way, and the keys.
 	tlsConnectionMemory = connectionMemory + 40<<10
+	// maxHeld is how many refused connections are held, and heldShare the share of all connections that they may be
+	// besides: they need a descriptor each and next to no memory.
+	maxHeld, heldShare = 4096, 8
 	// leastConnections is what an api has wherever it runs.
 	leastConnections = 64
 )
@@ -41,6 +44,7 @@ func publicConnections(cfg config.Config, reg prometheus.Registerer) limits.Conn
 		Opened:    limits.NewLimiter[netip.Prefix]("opened", l.Client),
 		Addresses: limits.NewAddresses(l.TrustedProxies),
 		Refused:   httpapi.CountRefused(reg),
+		Held:      min(maxHeld, most/heldShare),
 	}
 }
 
@@ -49,7 +53,7 @@ func possibleConnections(memory int64) int {
 	most := debug.SetMemoryLimit(-1) / memory // -1 only reads it
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < 1<<31 {
-		most = min(most, int64(files.Cur)-reservedDescriptors)
+		most = min(most, (int64(files.Cur)-reservedDescriptors)*heldShare/(heldShare+1))
 	}
 	return int(max(most, leastConnections))
 }
