@@ -21,7 +21,9 @@ type Connections struct {
 }
 
 // Listener returns l within the limits.
-func (c Connections) Listener(l net.Listener) net.Listener { return &limitedListener{l, c, newHeld(c.Held)} }
+func (c Connections) Listener(l net.Listener) net.Listener {
+	return &limitedListener{l, c, newHeld(c.Held)}
+}
 
 type limitedListener struct {
 	net.Listener

@@ -18,7 +18,7 @@ const (
 // held are connections that were refused and not yet reset. Resetting costs more than it costs to dial again: a client
 // that dials as fast as it can, over as many connections as it may have, gets a second's rest here each time.
 type held struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex               // protects what follows
 	due   [holdMost + 1][]net.Conn // due[(at+n)%len(due)] are reset in n ticks
 	at    int
 	count int
