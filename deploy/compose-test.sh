@@ -169,8 +169,10 @@ start() {
 	# Free ports, and our own names whatever the machine's environment says.
 	export API_PORT='' ADMIN_PORT='' REDIS_PORT='' POSTGRES_PORT='' PARTITIONS=$partitions
 	export POSTGRES_USER=sluice POSTGRES_DB=sluice POSTGRES_PASSWORD=compose-test
-	export POSTGRES_API_PASSWORD=pg-api POSTGRES_WORKER_PASSWORD=pg-worker POSTGRES_OPERATOR_PASSWORD=pg-operator
-	export REDIS_API_PASSWORD=redis-api REDIS_WORKER_PASSWORD=redis-worker REDIS_OPERATOR_PASSWORD=redis-operator
+	export POSTGRES_API_PASSWORD=compose-test-pg-api POSTGRES_WORKER_PASSWORD=compose-test-pg-worker \
+		POSTGRES_OPERATOR_PASSWORD=compose-test-pg-operator
+	export REDIS_API_PASSWORD=compose-test-redis-api REDIS_WORKER_PASSWORD=compose-test-redis-worker \
+		REDIS_OPERATOR_PASSWORD=compose-test-redis-operator
 	export PAYMENT_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	local from wait=(--wait --wait-timeout "$start_limit_s")
 	from=$(now)
@@ -206,7 +208,7 @@ check_rights() {
 	for user in api worker operator; do
 		got=$(redis_as "sluice-$user" "redis-$user" FLUSHALL)
 		[[ $got == NOPERM* ]] || fail "FLUSHALL as $user: $got"
-		got=$(compose exec -T -e PGPASSWORD="pg-$user" postgres psql -h 127.0.0.1 -U "sluice_$user" -d sluice -c 'drop table orders' 2>&1 || true)
+		got=$(compose exec -T -e PGPASSWORD="compose-test-pg-$user" postgres psql -h 127.0.0.1 -U "sluice_$user" -d sluice -c 'drop table orders' 2>&1 || true)
 		[[ $got == *'must be owner of table orders'* ]] || fail "drop table as $user: $got"
 	done
 	got=$(compose exec -T redis redis-cli GET x)

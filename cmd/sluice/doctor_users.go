@@ -49,7 +49,7 @@ func (d *doctor) redisUsers(ctx context.Context, rdb redis.UniversalClient) {
 	for _, user := range connectedUsers(ctx, rdb, own) {
 		switch more, err := d.excessOf(ctx, rdb, user); {
 		case err != nil:
-			d.note(true, check, user+"; what more it may do is not known ("+sentence(err)+"): sluice acl prints what it needs", "")
+			d.note(true, check, user+"; sluice acl prints what it needs; what more it may do is not known: "+sentence(err), "")
 			return
 		case len(more) == 0:
 			exact = append(exact, user)

@@ -7,6 +7,10 @@ import (
 	"sluice/internal/config"
 )
 
+// leastPassword is how many characters a password has. An ACL file has plain SHA-256 of it, and anybody who reads the
+// file can try a billion guesses a second: 16 random characters are out of reach.
+const leastPassword = 16
+
 // passwordOf reads a password that this command gives to others, and that is no setting of a program: from the variable
 // name, or from the file that name_FILE names. It is empty where neither is set.
 func passwordOf(name string) (string, error) {
@@ -23,6 +27,10 @@ func passwordOf(name string) (string, error) {
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		return "", usagef("%s has characters that are not printable ASCII", name)
+	}
+	if text != "" && len(text) < leastPassword {
+		return "", usagef("%s has %d characters: it needs %d or more, random ones (openssl rand -hex 32)", name, len(text),
+			leastPassword)
 	}
 	return text, nil
 }

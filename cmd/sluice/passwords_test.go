@@ -86,8 +86,9 @@ func TestRedisStartsWithTheFileOfUsers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "users.acl")
 	out := sluice(t, []string{
-		"REDIS_API_PASSWORD=of-the-api", "REDIS_WORKER_PASSWORD=of-the-worker", "REDIS_ADMIN_PASSWORD=of-the-admin",
-		"REDIS_OPERATOR_PASSWORD_FILE=" + secretFile(t, "of-the-operator"),
+		"REDIS_API_PASSWORD=password-of-the-api", "REDIS_WORKER_PASSWORD=password-of-the-worker",
+		"REDIS_ADMIN_PASSWORD=password-of-the-admin",
+		"REDIS_OPERATOR_PASSWORD_FILE=" + secretFile(t, "password-of-the-operator"),
 	}, "acl", "--file", file).mustFine(t)
 	if want := file + " has 5 users.\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
@@ -110,13 +111,13 @@ func TestRedisStartsWithTheFileOfUsers(t *testing.T) {
 		return client.Do(t.Context(), command...).Err()
 	}
 	for _, user := range []string{"sluice-api", "sluice-worker", "sluice-operator"} {
-		password := "of-the-" + strings.TrimPrefix(user, "sluice-")
+		password := "password-of-the-" + strings.TrimPrefix(user, "sluice-")
 		must(t, as(user, password, "HSET", "sluice:{p00}:sale:a", "stock", "1"))
 		refused(t, as(user, password, "HSET", "other", "stock", "1"), "NOPERM")
 		refused(t, as(user, password, "FLUSHALL"), "NOPERM")
-		refused(t, as(user, "of-the-admin", "PING"), "WRONGPASS")
+		refused(t, as(user, "password-of-the-admin", "PING"), "WRONGPASS")
 	}
-	must(t, as("admin", "of-the-admin", "CONFIG", "SET", "maxclients", "100"))
+	must(t, as("admin", "password-of-the-admin", "CONFIG", "SET", "maxclients", "100"))
 	must(t, as("", "", "PING"))
 	refused(t, as("", "", "INFO"), "NOPERM")
 }
@@ -132,17 +133,21 @@ func refused(t *testing.T, err error, with string) {
 func TestBadPasswordsOfOthers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "users.acl")
-	three := []string{"REDIS_API_PASSWORD=a", "REDIS_WORKER_PASSWORD=b", "REDIS_OPERATOR_PASSWORD=c"}
+	var three []string
+	for _, role := range []string{"API", "WORKER", "OPERATOR"} {
+		three = append(three, "REDIS_"+role+"_PASSWORD="+strings.Repeat("a", 16))
+	}
 	for _, test := range []struct {
 		settings []string
 		args     []string
 		says     string
 	}{
-		{[]string{"POSTGRES_API_PASSWORD=two words"}, []string{"migrate", "--grant"}, "POSTGRES_API_PASSWORD has characters"},
-		{[]string{"POSTGRES_API_PASSWORD=naïve words"}, []string{"migrate", "--grant"}, "has characters that are not"},
+		{[]string{"POSTGRES_API_PASSWORD=two words of a text"}, []string{"migrate", "--grant"}, "POSTGRES_API_PASSWORD has characters"},
+		{[]string{"POSTGRES_API_PASSWORD=naïve words of a text"}, []string{"migrate", "--grant"}, "has characters that are not"},
 		{[]string{"POSTGRES_API_PASSWORD_FILE=/no/where"}, []string{"migrate", "--grant"}, "no such file"},
 		{three[:2], []string{"acl", "--file", file}, "set REDIS_OPERATOR_PASSWORD, or REDIS_OPERATOR_PASSWORD_FILE"},
 		{append(slices.Clone(three), "REDIS_API_PASSWORD_FILE=x"), []string{"acl", "--file", file}, "both set"},
+		{append(three[:2:2], "REDIS_OPERATOR_PASSWORD=fifteen-letters"), []string{"acl", "--file", file}, "15 characters"},
 		{three, []string{"acl", "--file", "/no/where/users.acl"}, "no such file"},
 	} {
 		got := sluice(t, slices.Concat(test.settings, []string{"DATABASE_URL=postgres://127.0.0.1:1/sluice"}), test.args...)

@@ -56,8 +56,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter counts a connection, unless that would exceed a limit. One that exceeds a limit of its own client is to be held;
-// one too many in all may be anybody's.
+// enter counts a connection, unless that would exceed a limit. One that exceeds a limit of its own client is to be
+// held; one too many in all may be anybody's.
 func (c Connections) enter(from netip.Addr) (leave func(), refused *Refusal, hold bool) {
 	client := ClientOf(from)
 	counted := !c.Addresses.IsProxy(from)

@@ -40,8 +40,8 @@ var (
 			"xgroup|delconsumer", "xinfo|consumers", "xinfo|groups", "xpending", "xreadgroup",
 		},
 		Operator: { // the first two are the doctor's, who looks for rights that are not needed
-			"acl|dryrun", "client|list", "del", "function|list", "scan", "xack", "xautoclaim", "xclaim", "xdel", "xinfo|consumers", "xinfo|groups",
-			"xpending", "xreadgroup",
+			"acl|dryrun", "client|list", "del", "function|list", "scan", "xack", "xautoclaim", "xclaim", "xdel",
+			"xinfo|consumers", "xinfo|groups", "xpending", "xreadgroup",
 		},
 	}
 	// newer are commands that Redis has from 7.2 on, and Valkey. A server refuses an ACL with a command it does not know.

@@ -151,10 +151,14 @@ func (k *Keyring) find(ctx context.Context, id string) (known, error) {
 	}
 }
 
-// keep remembers a token whose text was right.
+// keep remembers a token whose text was right, unless a later answer is known: two requests may be here in the wrong
+// order, and a token that is revoked would be valid again.
 func (k *Keyring) keep(found known) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if kept, ok := k.known[found.token.ID]; ok && kept.at.After(found.at) {
+		return
+	}
 	if len(k.known) >= keptTokens {
 		clear(k.known) // they are asked for again
 	}

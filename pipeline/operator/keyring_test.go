@@ -102,6 +102,21 @@ func TestRevocationTakesEffectInTime(t *testing.T) {
 	}
 }
 
+// TestAnOlderAnswerIsNotRemembered: what Postgres said before a revocation is not believed after it, although the request
+// that asked comes last.
+func TestAnOlderAnswerIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token, text := r.add("ann", operator.Operate, time.Hour)
+	k := r.keyring()
+	must(t, k.Overtaken(t.Context(), token.ID, func() {
+		_, _, err := r.store.OperatorTokens().Revoke(t.Context(), token.ID, "cli:eve")
+		must(t, err)
+		r.want(k, text, operator.ErrRevoked)
+	}))
+	r.want(k, text, operator.ErrRevoked)
+}
+
 // TestExpiryTakesEffectAtOnce: by Postgres' clock, also where the token is known.
 func TestExpiryTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
