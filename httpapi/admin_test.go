@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,11 +147,22 @@ func giveGuesser(r *adminRig) {
 		guess := ask("GET", "sales", "").with("Authorization", fmt.Sprint("Bearer guess-", n))
 		r.expect(guess, 401, "unauthenticated")
 	}
+	var asking sync.WaitGroup // each waits for its answer, and some seconds later a try is free again
+	defer asking.Wait()
 	r.each(func(c call, _ operator.Role) {
-		got := r.expect(c, 429, "too-many-attempts")
-		if wait, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || wait < 1 || wait > 6 {
-			r.t.Errorf("got Retry-After %q, want 1 to 6 s", got.header.Get("Retry-After"))
-		}
+		asking.Go(func() {
+			began := time.Now()
+			got, err := r.try(c)
+			if err != nil || got.status != 429 || !strings.Contains(string(got.body), "too-many-attempts") {
+				r.t.Errorf("%s %s: got %d %s, %v", c.method, c.path, got.status, got.body, err)
+			}
+			if wait, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || wait < 1 || wait > 6 {
+				r.t.Errorf("got Retry-After %q, want 1 to 6 s", got.header.Get("Retry-After"))
+			}
+			if took := time.Since(began); took < time.Second {
+				r.t.Errorf("the refusal came after %s, want it held for a second", took)
+			}
+		})
 	})
 }
 

@@ -39,6 +39,7 @@ func problemFor(c echo.Context, err error) *problem {
 	if tooMany, ok := errors.AsType[*auth.TooManyAttempts](err); ok {
 		p := newProblem(codeTooManyAttempts, tooMany.Error())
 		p.retryAfter = time.Duration(tooMany.Seconds()) * time.Second
+		p.hold = holdFor() // answers to one who guesses on many connections would cost more than the guesses
 		return p
 	}
 	if refused, ok := errors.AsType[*auth.Refused](err); ok {

@@ -199,10 +199,13 @@ func (g *guard) limited(r *http.Request, refused *limits.Refusal) error {
 	}
 	p := g.problem(refused)
 	if !g.addresses.IsProxy(limits.AddressOf(r.RemoteAddr)) {
-		p.hold = hold + rand.N(hold)
+		p.hold = holdFor()
 	}
 	return p
 }
+
+// holdFor draws how long a refusal is kept back.
+func holdFor() time.Duration { return hold + rand.N(hold) }
 
 func (g *guard) problem(refused *limits.Refusal) *problem {
 	g.refused.WithLabelValues(refused.Policy).Inc()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
 	"sluice/internal/testkit"
@@ -167,4 +168,27 @@ func TestDoctorFindsAForeignRedis(t *testing.T) {
 			t.Errorf("%s: got %+v, want the pair refused", command, got)
 		}
 	}
+}
+
+// TestDoctorTellsThatEventsWait: a worker without the key of an endpoint's secret can't say so to those who look here.
+func TestDoctorTellsThatEventsWait(t *testing.T) {
+	t.Parallel()
+	at := []string{
+		"REDIS_URL=" + testkit.PrivateRedis(t).URL(), "DATABASE_URL=" + testkit.Database(t), "ADMIN_ADDR=127.0.0.1:0",
+		"WEBHOOK_ALLOW_PRIVATE=true",
+	}
+	keys := append(at[:len(at):len(at)], "ENCRYPTION_KEYS=k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	sluice(t, keys, "endpoint", "add", "--url", "http://127.0.0.1:1/").mustFine(t)
+	sluice(t, keys, "sale", "create", "--id", "drop-1", "--stock", "1").mustFine(t)
+	worker := program(t.Context(), at, "worker")
+	must(t, worker.Start())
+	defer func() {
+		_ = worker.Process.Signal(syscall.SIGTERM)
+		_ = worker.Wait()
+	}()
+	testkit.Eventually(t, commandLimit, "the doctor to say that events wait", func() bool {
+		got := sluice(t, keys, "doctor")
+		return got.code == 1 && strings.Contains(got.out, "endpoint 1 gets no events, because of a worker") &&
+			strings.Contains(got.out, "set ENCRYPTION_KEYS of every worker")
+	})
 }

@@ -2,18 +2,22 @@ package process_test
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice/internal/config"
+	"sluice/internal/process"
 	"sluice/internal/testkit"
 )
 
@@ -260,5 +264,38 @@ func TestWrongCertificates(t *testing.T) {
 				t.Errorf("%s: got %v, want it to say %q", name, err, text)
 			}
 		}
+	}
+}
+
+// TestAWorkerOverTLS: a worker's health and metrics are served over TLS, and not without it.
+func TestAWorkerOverTLS(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	shown := ours.pair(24 * time.Hour)
+	cfg := settings(t, testkit.PrivateRedis(t), testkit.Database(t), "--admin-addr", "127.0.0.1:0",
+		"--admin-tls-cert-file", shown.cert, "--admin-tls-key-file", shown.key)
+	log := &logged{}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- process.RunWorker(ctx, cfg, "test", slog.New(slog.NewTextHandler(log, nil))) }()
+	t.Cleanup(func() {
+		stop()
+		ok(t, <-ended)
+	})
+	at := regexp.MustCompile(`"worker operations" url=(https://([0-9.:]+))`)
+	testkit.Eventually(t, time.Minute, "the worker to serve", func() bool { return at.MatchString(log.String()) })
+	found := at.FindStringSubmatch(log.String())
+	for _, path := range []string{"/healthz", "/metrics"} {
+		got, err := ours.get(found[1]+path, false)
+		ok(t, err)
+		if got.status != http.StatusOK || got.version < tls.VersionTLS12 {
+			t.Errorf("%s: got %+v", path, got)
+		}
+	}
+	if got := raw(t, found[2], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, "use https://") {
+		t.Errorf("without TLS: got %q", got)
+	}
+	if _, err := newAuthority(t).get(found[1]+"/healthz", false); err == nil {
+		t.Error("a certificate of an unknown authority is believed")
 	}
 }
