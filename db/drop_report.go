@@ -48,11 +48,6 @@ func (s *Store) Retention(ctx context.Context, filter retention.Filter) (report 
 	return report, err
 }
 
-// CountOrders counts the orders of a sale that are here. It reads them by their index.
-func (s *Store) CountOrders(ctx context.Context, saleID string) (int64, error) {
-	return queryValue[int64](ctx, s, "orders", `select count(*) from orders where sale_id = $1`, saleID)
-}
-
 func scanSaleReport(row pgx.CollectableRow) (r retention.SaleReport, err error) {
 	var begun, finished, looked *time.Time
 	err = row.Scan(&r.SaleID, &r.RetiredAt, &begun, &finished, &looked, &r.Held, &r.Dropped, &r.Exported)

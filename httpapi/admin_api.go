@@ -151,8 +151,8 @@ func (a *admin) route(e *echo.Echo) {
 		"/problems/:code": explainProblem,
 		"/problems":       listProblems,
 		"/": index(
-			link{"docs", adminRoot + "docs"}, link{"openapi", adminRoot + "openapi.json"}, link{"health", "/healthz"},
-			link{"ready", "/readyz"}, link{"metrics", "/metrics"},
+			link{"console", "/console/"}, link{"docs", adminRoot + "docs"}, link{"openapi", adminRoot + "openapi.json"},
+			link{"health", "/healthz"}, link{"ready", "/readyz"}, link{"metrics", "/metrics"},
 		),
 	} {
 		e.Match([]string{http.MethodGet, http.MethodHead}, path, handler)

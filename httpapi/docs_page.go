@@ -61,12 +61,16 @@ func sendHTML(c echo.Context, name string, data any) error {
 func index(links ...link) echo.HandlerFunc {
 	body := map[string]string{}
 	var header []string
-	docs := ""
+	people := "" // where a browser goes: the console comes before the documentation
 	for _, l := range links {
 		body[l.name] = l.path
 		switch l.name {
+		case "console":
+			people = l.path
 		case "docs":
-			docs = l.path
+			if people == "" {
+				people = l.path
+			}
 			header = append(header, "<"+l.path+`>; rel="service-doc"`)
 		case "openapi":
 			header = append(header, "<"+l.path+`>; rel="service-desc"; type="application/json"`)
@@ -77,7 +81,7 @@ func index(links ...link) echo.HandlerFunc {
 		h["Link"] = header // RFC 8631
 		h["Vary"] = append(h["Vary"], "Accept")
 		if wantsHTML(c.Request().Header) {
-			return c.Redirect(http.StatusSeeOther, docs)
+			return c.Redirect(http.StatusSeeOther, people)
 		}
 		return sendJSON(c, http.StatusOK, body)
 	}

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/process"
 	"sluice/internal/programs"
 	"sluice/pipeline"
+	"sluice/pipeline/operator"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/sales"
 )
@@ -70,13 +71,14 @@ func (c *devCmd) Run(a *app) (err error) {
 		err = errors.Join(err, crewed.Stop(context.WithoutCancel(a.ctx)))
 		log.say("stopped; nothing is left behind")
 	}()
-	if err := ready(a.ctx, crewed, c.Sale); err != nil {
+	token, err := ready(a.ctx, crewed, c.Sale)
+	if err != nil {
 		return err
 	}
 	if c.Sale {
 		log.say("made the example sale " + devSale)
 	}
-	log.print(devBanner(crewed, c.Sale))
+	log.print(devBanner(crewed, c.Sale, token))
 	return awaitEnd(a.ctx, crewed, log)
 }
 
@@ -136,32 +138,46 @@ func awaitEnd(ctx context.Context, c *programs.Stack, log *devLog) error {
 	return errors.New("dev has nothing left to run: the API and every worker have ended; their last lines above say why")
 }
 
-// ready returns once orders can be placed: a new Redis is verified first. It makes the example sale, if that is wanted.
-func ready(ctx context.Context, c *programs.Stack, sale bool) error {
+// ready returns once orders can be placed: a new Redis is verified first. It makes a token for the console, and the
+// example sale, if that is wanted.
+func ready(ctx context.Context, c *programs.Stack, sale bool) (token string, err error) {
 	store, err := db.Open(ctx, c.Config.DatabaseURL, db.Options{ApplicationName: "sluice-dev", MaxConns: 1})
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer store.Close()
+	if token, err = devToken(ctx, store); err != nil {
+		return "", err
+	}
 	rdb, err := process.OpenRedis(c.Config)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = rdb.Close() }() // nothing is lost
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
-		return unavailable(err, "Redis did not return the time")
+		return "", unavailable(err, "Redis did not return the time")
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	if err := recovery.EnsureVerified(ctx, rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet); err != nil {
-		return err
+		return "", err
 	}
 	if !sale {
-		return nil
+		return token, nil
 	}
 	publisher := sales.NewPublisher(rdb, pipeline.DefaultKeys, store, c.Config.Partitions, quiet)
-	return publisher.Create(ctx, &pipeline.Sale{
+	return token, publisher.Create(ctx, &pipeline.Sale{
 		ID: devSale, Title: "Example", Total: devSaleStock, MaxQuantity: 2, OpensAt: now, ClosesAt: now.Add(devSaleWindow),
 		PaymentWindow: 15 * time.Minute,
 	})
+}
+
+// devToken makes a token that may do everything, and ends with the servers.
+func devToken(ctx context.Context, store *db.Store) (string, error) {
+	token, text, err := operator.New("dev", operator.Admin, time.Now().Add(devSaleWindow), actor())
+	if err != nil {
+		return "", err
+	}
+	_, err = store.OperatorTokens().Add(ctx, token)
+	return text, err
 }

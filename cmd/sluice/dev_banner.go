@@ -8,7 +8,7 @@ import (
 )
 
 // devBanner is what to try next, ready to be copied into another terminal.
-func devBanner(c *programs.Stack, hasSale bool) string {
+func devBanner(c *programs.Stack, hasSale bool, token string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	sluice := programName()
@@ -29,6 +29,8 @@ func devBanner(c *programs.Stack, hasSale bool) string {
 	line("  %[1]s workers; %[1]s stream; %[1]s audit", sluice)
 	line("")
 	line("  API %s (docs at /docs), operations %s", c.API.URL(), c.API.AdminURL())
+	line("  Console %s/console/, to be signed in with this token, which ends with these servers:", c.API.AdminURL())
+	line("  %s", token)
 	line("  Ctrl-C stops everything and removes it.")
 	line("")
 	return b.String()

@@ -2,27 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
-	"sluice/internal/table"
 	"sluice/internal/view"
-	"sluice/lua"
 	"sluice/pipeline"
-	"sluice/pipeline/redisstore"
-)
-
-const (
-	searchPage = 1000 // entries or slots per read: under a millisecond of Redis' time
-	// searchLimit bounds how many of them one search reads; some 2 s.
-	searchLimit = 1_000_000
-	// searchSlack is how far the clock of the api that made an order id may be ahead of Redis'.
-	searchSlack = time.Minute
+	"sluice/pipeline/overview"
 )
 
 // orderSearch finds the parts of one order. It starts from the row where there is one, which names the buyer; else from
@@ -77,85 +63,34 @@ func (s *orderSearch) waiting(ctx context.Context, v *orderView) (bool, error) {
 // inRedis reads the stream before Postgres: an order that is persisted in between is then seen in both, never in none.
 func (s *orderSearch) inRedis(ctx context.Context, v *orderView) error {
 	for _, p := range s.sale.Partitions {
-		event, err := s.entry(ctx, p)
+		event, err := s.parts().Event(ctx, p, s.id)
 		if err != nil {
 			return err
 		}
 		if event != nil {
 			v.UserID, v.Status = event.UserID, string(pipeline.StatusQueued)
-			if v.Entry, err = s.delivery(ctx, event); err != nil {
+			v.Entry = &entryView{Partition: p.String(), ID: event.EntryID}
+			found, err := s.parts().Delivery(ctx, event)
+			if err != nil {
 				return err
 			}
+			if found.Worker != "" {
+				v.Entry.Consumer, v.Entry.Deliveries, v.Entry.IdleMS = &found.Worker, found.Count, found.Idle.Milliseconds()
+			}
 		}
-		if err := s.lock(ctx, p, v); err != nil {
+		held, err := s.parts().Lock(ctx, p, s.id)
+		if err != nil {
 			return err
 		}
+		if held != nil {
+			v.Lock = &lockView{Token: held.Token, LeaseMS: held.Lease.Milliseconds()}
+		}
 	}
 	return nil
 }
 
-// entry looks for the event. The order's id was made just before it, and both begin with a time in milliseconds.
-func (s *orderSearch) entry(ctx context.Context, p pipeline.Partition) (*pipeline.Event, error) {
-	from := "-"
-	if s.id.Version() == 7 {
-		seconds, nanos := s.id.Time().UnixTime()
-		from = strconv.FormatInt(max(0, time.Unix(seconds, nanos).Add(-searchSlack).UnixMilli()), 10)
-	}
-	for range searchLimit / searchPage {
-		page, err := s.redis.XRangeN(ctx, s.keys.Orders(p), from, "+", searchPage).Result()
-		if err != nil {
-			return nil, unavailable(err, "Redis did not list the order events")
-		}
-		for _, m := range page {
-			if m.Values["o"] != s.id.String() {
-				continue
-			}
-			event, err := pipeline.DecodeEvent(p, m.ID, m.Values)
-			if err != nil {
-				event = pipeline.Event{Partition: p, EntryID: m.ID, UserID: fmt.Sprint(m.Values["u"])}
-			}
-			return &event, nil
-		}
-		if len(page) < searchPage {
-			return nil, nil //nolint:nilnil // there is no such event, which is no error
-		}
-		from = "(" + page[len(page)-1].ID
-	}
-	return nil, unavailable(errors.New("searched "+table.Number(searchLimit)+" events"),
-		"the stream is too long to look for one order")
-}
-
-// delivery finds the worker that has the event.
-func (s *orderSearch) delivery(ctx context.Context, e *pipeline.Event) (*entryView, error) {
-	v := &entryView{Partition: e.Partition.String(), ID: e.EntryID}
-	pending, err := s.redis.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: s.keys.Orders(e.Partition), Group: pipeline.Group, Start: e.EntryID, End: e.EntryID, Count: 1,
-	}).Result()
-	if err != nil && !noGroup(err) {
-		return nil, unavailable(err, "Redis did not say which worker has the event")
-	}
-	if len(pending) == 1 {
-		v.Consumer, v.Deliveries, v.IdleMS = &pending[0].Consumer, pending[0].RetryCount, pending[0].Idle.Milliseconds()
-	}
-	return v, nil
-}
-
-func (s *orderSearch) lock(ctx context.Context, p pipeline.Partition, v *orderView) error {
-	key := s.keys.OrderLock(p, s.id.String())
-	token, err := s.redis.Get(ctx, key).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	if err != nil {
-		return unavailable(err, "Redis did not return the order's lock")
-	}
-	lease, err := s.redis.PTTL(ctx, key).Result()
-	if err != nil {
-		return unavailable(err, "Redis did not return the order's lock")
-	}
-	v.Lock = &lockView{Token: token, LeaseMS: lease.Milliseconds()}
-	return nil
-}
+// parts finds what Redis has of the order.
+func (s *orderSearch) parts() overview.Parts { return overview.Parts{Redis: s.redis, Keys: s.keys} }
 
 func (s *orderSearch) inPostgres(ctx context.Context, v *orderView) error {
 	order, err := s.postgres.Order(ctx, s.sale.ID, s.id.String())
@@ -166,51 +101,32 @@ func (s *orderSearch) inPostgres(ctx context.Context, v *orderView) error {
 		return err
 	}
 	v.UserID, v.Status, v.Row = order.UserID, string(order.Status), viewRow(&order)
-	pg, err := dialPostgres(ctx, s.cfg.DatabaseURL)
-	if err != nil {
-		return err
+	releases, err := s.postgres.Overview().ReleasesOf(ctx, s.sale.ID, order.ID)
+	for _, r := range releases {
+		of := release{
+			Sequence: r.Sequence, Reason: r.Reason, Quantity: r.Quantity, CreatedAt: r.CreatedAt, Withdrawn: r.Withdrawn,
+		}
+		if !r.AppliedAt.IsZero() {
+			of.AppliedAt = &r.AppliedAt
+		}
+		v.Releases = append(v.Releases, of)
 	}
-	defer pg.close()
-	v.Releases, err = pg.releases(ctx, s.sale.ID, order.ID)
 	return err
 }
 
 // slot reads the slot of a known buyer, or looks through all of them for this order.
 func (s *orderSearch) slot(ctx context.Context, v *orderView) error {
-	if v.UserID != "" {
-		p := s.sale.PartitionOf(v.UserID)
-		at := pipeline.SalePartition{SaleID: s.sale.ID, Partition: p}
-		slots, err := redisstore.ReadSlots(ctx, s.redis, s.keys, at, []string{v.UserID})
-		if err != nil {
-			return err
-		}
-		s.take(p, v.UserID, slots[0], v)
-		return nil
+	slot, err := s.parts().Slot(ctx, s.sale, s.id, v.UserID)
+	if err != nil || slot == nil {
+		return err
 	}
-	for _, p := range s.sale.Partitions {
-		at := pipeline.SalePartition{SaleID: s.sale.ID, Partition: p}
-		err := redisstore.EachSlot(ctx, s.redis, s.keys, at, func(userID string, slot lua.Slot, _ bool) bool {
-			s.take(p, userID, slot, v)
-			return true
-		})
-		if err != nil || v.Slot != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// take notes a slot if it names this order: the buyer's slot may by now be another order's.
-func (s *orderSearch) take(p pipeline.Partition, userID string, slot lua.Slot, v *orderView) {
-	if slot.OrderID != s.id.String() {
-		return
-	}
-	v.UserID = userID
+	v.UserID = slot.UserID
 	if v.Status == "" {
 		v.Status = string(pipeline.StatusQueued)
 	}
 	v.Slot = &slotView{
-		Partition: p.String(), Quantity: slot.Quantity, Sequence: slot.Sequence,
+		Partition: slot.Partition.String(), Quantity: slot.Quantity, Sequence: slot.Sequence,
 		AcceptedAt: view.Time(time.UnixMilli(slot.AcceptedMS)), HasKey: slot.KeyHash != "",
 	}
+	return nil
 }

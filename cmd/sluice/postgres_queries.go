@@ -109,20 +109,3 @@ type release struct {
 	AppliedAt *time.Time `json:"applied_at"`
 	Withdrawn bool       `json:"withdrawn"` // only the slot goes back, the units do not go on sale again
 }
-
-// releases lists the releases of one order.
-func (p *postgres) releases(ctx context.Context, saleID, orderID string) ([]release, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	rows, err := p.conn.Query(ctx, `
-		select sequence, reason, quantity, created_at, applied_at, withdrawn from releases
-		where sale_id = $1 and order_id = $2 order by sequence`, saleID, orderID)
-	if err != nil {
-		return nil, unavailable(err, "Postgres did not list the releases")
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[release])
-	if err != nil {
-		return nil, unavailable(err, "Postgres did not list the releases")
-	}
-	return list, nil
-}

@@ -116,7 +116,7 @@ func (c *retentionCmd) dryRun(a *app) error {
 			if err != nil {
 				return err
 			}
-			orders, err := s.postgres.CountOrders(a.ctx, sale.ID)
+			orders, err := s.postgres.Overview().CountOrders(a.ctx, sale.ID)
 			if err != nil {
 				return err
 			}

@@ -66,6 +66,29 @@ func (o *Operators) Identify(r *http.Request) (operator.Identity, error) {
 			"send the header Authorization: Bearer, with a token; sluice token add makes one",
 		}
 	}
+	return o.check(r, token)
+}
+
+// SignIn returns who a token is of that a person typed, and what a session keeps of it. Wrong ones count with those of
+// headers. Errors: those of Identify.
+func (o *Operators) SignIn(r *http.Request, token string) (operator.Identity, operator.Session, error) {
+	if token == "" {
+		o.count("missing")
+		return operator.Identity{}, operator.Session{}, &Refused{operatorRealm, "type a token"}
+	}
+	who, err := o.check(r, token)
+	if err != nil {
+		return operator.Identity{}, operator.Session{}, err
+	}
+	return who, operator.SessionOf(who, token), nil
+}
+
+// Continue returns whose session it is. Errors: operator.ErrUnknown, ErrExpired, ErrRevoked, KindUnavailable.
+func (o *Operators) Continue(r *http.Request, s operator.Session) (operator.Identity, error) {
+	return o.keyring.Continue(r.Context(), s)
+}
+
+func (o *Operators) check(r *http.Request, token string) (operator.Identity, error) {
 	// A token that was right here before is no guess: nobody who guesses can keep its owner out.
 	from := o.client(r)
 	if wait := o.attempts.wait(from); wait > 0 && !o.keyring.Remembers(token) {

@@ -34,7 +34,8 @@ var (
 	}
 	// ours are the commands of each role besides.
 	ours = map[Role][]string{
-		API: {"subscribe", "unsubscribe", "wait"},
+		// What waits in the streams, and with whom, is shown in the console.
+		API: {"subscribe", "unsubscribe", "wait", "xinfo|consumers", "xinfo|groups", "xpending"},
 		Worker: {
 			"del", "srem", "subscribe", "unsubscribe", "xack", "xautoclaim", "xclaim", "xdel", "xgroup|createconsumer",
 			"xgroup|delconsumer", "xinfo|consumers", "xinfo|groups", "xpending", "xreadgroup",

@@ -10,15 +10,13 @@ import (
 	"sluice/httpapi/entry"
 	"sluice/httpapi/limits"
 	"sluice/internal/config"
-	"sluice/pipeline/operator"
 	"sluice/webhook"
 )
 
 // adminHandler is what operators do over HTTP.
 func adminHandler(
-	cfg config.Config, parts *Parts, keyring *operator.Keyring, reg *prometheus.Registry, tickets *entry.Service,
+	cfg config.Config, parts *Parts, operators *auth.Operators, reg *prometheus.Registry, tickets *entry.Service,
 ) http.Handler {
-	addresses := limits.NewAddresses(cfg.HTTP.TrustedProxies)
 	return httpapi.NewAdmin(httpapi.AdminDeps{
 		Store:     parts.Postgres,
 		Replayer:  parts.Replayer(),
@@ -32,15 +30,17 @@ func adminHandler(
 		Endpoints: webhook.NewEndpointService(parts.Postgres.EndpointRegistry(), WebhookPolicy(cfg), cfg.Encryption),
 		Requests:  parts.Requests(),
 		Log:       parts.Log,
-		Operators: auth.NewOperators(keyring, addresses.Client, reg),
-		Addresses: addresses,
+		Operators: operators,
+		Addresses: limits.NewAddresses(cfg.HTTP.TrustedProxies),
 		Metrics:   reg,
 		Entry:     tickets,
 	})
 }
 
-// withAdmin puts the admin side beside health and metrics, which stay open to everybody who reaches the address.
-func withAdmin(ops *http.ServeMux, admin http.Handler) http.Handler {
+// withAdmin puts the admin side and the console beside health and metrics, which stay open to everybody who reaches the
+// address.
+func withAdmin(ops *http.ServeMux, admin, console http.Handler) http.Handler {
+	ops.Handle("/console/", console)
 	ops.Handle("/admin/v1/", admin)
 	ops.Handle("/problems", admin)
 	ops.Handle("/problems/", admin)

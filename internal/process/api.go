@@ -192,12 +192,16 @@ func (a *api) servers() servers {
 	if admin == "" {
 		admin = defaultAdminAddr
 	}
-	ops := withAdmin(opsHandler(a.registry, ready), adminHandler(a.cfg, a.parts, a.operators, a.registry, a.entry))
+	operators := auth.NewOperators(a.operators, limits.NewAddresses(a.cfg.HTTP.TrustedProxies).Client, a.registry)
+	pages := a.newConsole(operators)
+	ops := withAdmin(opsHandler(a.registry, ready), adminHandler(a.cfg, a.parts, operators, a.registry, a.entry), pages)
 	if a.cfg.LocalOperatorsOnly() {
 		ops = httpapi.LocalOnly(ops, a.cfg.HTTP.AllowedHosts)
 	}
+	opsSide := opsServer(admin, ops)
+	opsSide.RegisterOnShutdown(pages.Close)
 	return servers{
-		public: httpapi.Server(a.cfg.HTTPAddr, public), ops: opsServer(admin, ops),
+		public: httpapi.Server(a.cfg.HTTPAddr, public), ops: opsSide,
 		connections: publicConnections(a.cfg, a.registry),
 	}
 }

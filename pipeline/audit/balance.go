@@ -31,6 +31,10 @@ type Drift struct {
 	Remaining int64
 	Units     int64
 	Exact     bool // else Units proves nothing
+
+	// Where the other units are: in live orders, accepted and not stored yet, on their way back into stock, and taken from
+	// sale with the orders that were returned. They are 0 where the check could not look at them.
+	Sold, InFlight, Releasing, Withdrawn int64
 }
 
 // Backlog is what was in the streams at one look, read once for all sales.
@@ -129,6 +133,7 @@ func (b *Balancer) Check(
 			inFlight += int64(e.Quantity)
 		}
 	}
+	found.Sold, found.InFlight, found.Releasing, found.Withdrawn = books.Sold, inFlight, releasing, books.Withdrawn
 	found.Units = books.Total - redis.Stock - books.Sold - inFlight - releasing - books.Withdrawn
 	found.Exact = before.onlyAccepts(after)
 	return found, nil

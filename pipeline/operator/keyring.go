@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -99,14 +100,58 @@ func (k *Keyring) Identify(ctx context.Context, text string) (Identity, error) {
 		return Identity{}, ErrUnknown
 	}
 	k.keep(found) // revoked ones too: else an earlier answer would count while Postgres is away
-	switch found.token.State(k.now().Add(found.ahead)) {
+	return found.identity(k.now())
+}
+
+// Session is what a session keeps of the token that began it: enough to know whether that still counts, and not enough
+// to be one. The text can't be told from it.
+type Session struct {
+	TokenID string // empty for the token that is a setting
+	Print   string // of the token's hash: another setting is another token
+}
+
+// SessionOf returns what a session keeps of a token, after Identify has taken it.
+func SessionOf(who Identity, text string) Session {
+	hash := Hash(sha256.Sum256([]byte(text)))
+	return Session{TokenID: who.TokenID, Print: hash.print()}
+}
+
+// print is another hash of a hash, so that what a browser keeps is nothing that Postgres does.
+func (h *Hash) print() string {
+	sum := sha256.Sum256(append([]byte("session:"), h[:]...))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Continue returns whose session it is, if its token still counts. It costs what Identify does. Errors: ErrUnknown,
+// ErrExpired, ErrRevoked, KindUnavailable.
+func (k *Keyring) Continue(ctx context.Context, s Session) (Identity, error) {
+	if s.TokenID == "" {
+		if hash := k.bootstrap.Load(); hash != nil && s.Print == hash.print() {
+			return Identity{Name: nameOfBootstrap, Role: Admin}, nil
+		}
+		return Identity{}, ErrUnknown
+	}
+	found, err := k.find(ctx, s.TokenID)
+	if err != nil {
+		return Identity{}, err
+	}
+	if found.token.Hash.print() != s.Print {
+		return Identity{}, ErrUnknown
+	}
+	k.keep(found)
+	return found.identity(k.now())
+}
+
+// identity is whose a token is, at a time of this machine's clock. Errors: ErrExpired, ErrRevoked.
+func (k *known) identity(now time.Time) (Identity, error) {
+	switch k.token.State(now.Add(k.ahead)) {
 	case Revoked:
 		return Identity{}, ErrRevoked
 	case Expired:
 		return Identity{}, ErrExpired
 	case Valid:
 	}
-	return Identity{TokenID: id, Name: found.token.Name, Role: found.token.Role}, nil
+	return Identity{TokenID: k.token.ID, Name: k.token.Name, Role: k.token.Role}, nil
 }
 
 // Remembers reports whether a text is a token that was right here before, whatever became of it. Nobody is asked. The
