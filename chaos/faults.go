@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/internal/buyers"
 )
 
@@ -72,6 +74,18 @@ func (r *run) newFault(s step) fault {
 		return r.restorePostgres(s)
 	case splitBrain:
 		return r.whileInFlight(s, r.system.split(s))
+	case killMaster:
+		return r.system.cluster.killMaster(s)
+	case stillMaster:
+		return r.system.cluster.stillMaster(s)
+	case switchMaster:
+		return r.system.cluster.switchMaster(s)
+	case moveSlot:
+		return r.system.cluster.moveSlot(s)
+	case lateTakeOver:
+		return r.whileInFlight(s, r.system.cluster.lateTakeOver(s))
+	case flushMaster:
+		return r.whileInFlight(s, r.system.cluster.flushMaster(s))
 	}
 	return fault{
 		do:   func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
@@ -212,11 +226,19 @@ func again(every time.Duration, strike func(ctx context.Context) (hits int, err 
 }
 
 func (s *system) forgetScripts(ctx context.Context) (int, error) {
+	if s.cluster != nil {
+		return s.cluster.onEach(func(node *redis.Client) (int64, error) { return 1, node.ScriptFlush(ctx).Err() })
+	}
 	return 1, s.rdb.ScriptFlush(ctx).Err()
 }
 
 // killClients ends every connection to Redis but the one that it uses.
 func (s *system) killClients(ctx context.Context) (int, error) {
+	if s.cluster != nil {
+		return s.cluster.onEach(func(node *redis.Client) (int64, error) {
+			return node.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Result()
+		})
+	}
 	n, err := s.rdb.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Result()
 	return int(n), err
 }

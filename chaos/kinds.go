@@ -39,6 +39,14 @@ const (
 	splitBrain kind = "split brain"
 
 	restored kind = "older Postgres restored"
+
+	// of a cluster
+	killMaster   kind = "kill -9 of a master"
+	stillMaster  kind = "SIGSTOP of a master"
+	switchMaster kind = "CLUSTER FAILOVER"
+	moveSlot     kind = "slot moves"
+	lateTakeOver kind = "late replica takes over"
+	flushMaster  kind = "FLUSHALL of a master"
 )
 
 // class is what a plan pairs: kinds that the rest of the system can hardly tell from each other.
@@ -68,12 +76,13 @@ type trait struct {
 	class    class
 	min, max time.Duration
 	where    targets
-	kills    bool // a process of ours or a server
-	loses    bool // takes data from Redis
-	away     bool // a store answers nobody for as long as the fault lasts, which may be minutes
-	brief    bool // over at once, so that nothing can begin while it is on
-	mislays  bool // takes data from Postgres
-	rare     bool // once in a long run: its repair takes long
+	kills    bool     // a process of ours or a server
+	loses    bool     // takes data from Redis
+	away     bool     // a store answers nobody for as long as the fault lasts, which may be minutes
+	brief    bool     // over at once, so that nothing can begin while it is on
+	mislays  bool     // takes data from Postgres
+	rare     bool     // once in a long run: its repair takes long
+	only     Topology // where it can strike; empty: in all
 }
 
 // targets are where a kind can strike.
@@ -88,6 +97,7 @@ const (
 	redisServer
 	postgresServer
 	bothServers
+	aShard        // of a cluster; while one has a fault, the others have none: two of three masters are its majority
 	redisWatch    // a server's clock goes wrong whatever else happens to the server
 	postgresWatch //
 )
@@ -103,6 +113,7 @@ var kinds = []kind{
 	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
 	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
 	poison, redisClock, postgresClock, flushAll, oldFile, failover, splitBrain, restored,
+	killMaster, stillMaster, switchMaster, moveSlot, lateTakeOver, flushMaster,
 }
 
 const ms = time.Millisecond
@@ -115,9 +126,9 @@ var traits = map[kind]trait{
 	killWorker:    {class: workerDies, min: 0, max: 1500 * ms, where: aWorker, kills: true},
 	killWorkers:   {class: workerDies, min: 0, max: 1500 * ms, where: allWorkers, kills: true},
 	pauseWorker:   {class: workerStill, min: claimMinIdle + 500*ms, max: 8000 * ms, where: aWorker},
-	killRedis:     {class: redisAway, min: 0, max: 1000 * ms, where: redisServer, away: true, kills: true},
-	stillRedis:    {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true},
-	cutRedis:      {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true},
+	killRedis:     {class: redisAway, min: 0, max: 1000 * ms, where: redisServer, away: true, kills: true, only: Single},
+	stillRedis:    {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true, only: Single},
+	cutRedis:      {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true, only: Single},
 	killPostgres:  {class: postgresAway, min: 0, max: 3000 * ms, where: postgresServer, away: true, kills: true},
 	stillPostgres: {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true},
 	cutPostgres:   {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true},
@@ -129,15 +140,26 @@ var traits = map[kind]trait{
 	killClients:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: redisServer},
 	endBackends:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: postgresServer},
 	poison:        {class: nuisance, min: 0, max: 0, where: bothServers, brief: true},
-	redisClock:    {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: redisWatch},
+	redisClock:    {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: redisWatch, only: Single},
 	postgresClock: {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: postgresWatch},
 
-	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true},
-	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
-	failover: {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true},
+	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true, only: Single},
+	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, only: Single},
+	failover: {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, only: Single},
 	splitBrain: {
-		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, kills: true,
+		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, kills: true, only: Single,
 	},
+
+	killMaster: {
+		class: redisAway, min: 0, max: 12_000 * ms, where: aShard, kills: true, only: Cluster,
+	},
+	stillMaster:  {class: redisAway, min: 500 * ms, max: 12_000 * ms, where: aShard, only: Cluster},
+	switchMaster: {class: redisAway, min: 0, max: 1000 * ms, where: aShard, only: Cluster},
+	moveSlot:     {class: nuisance, min: 0, max: 1000 * ms, where: aShard, only: Cluster},
+	lateTakeOver: {
+		class: redisLoses, min: 4500 * ms, max: 6000 * ms, where: aShard, loses: true, kills: true, only: Cluster,
+	},
+	flushMaster: {class: redisLoses, min: 0, max: 0, where: aShard, loses: true, only: Cluster},
 
 	restored: {
 		class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true, rare: true,

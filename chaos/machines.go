@@ -64,8 +64,9 @@ const leastDying, mostDying = 100 * time.Millisecond, 500 * time.Millisecond
 // is back. What it had sent by then arrives late, or never.
 func (r *run) vanish(s step) fault {
 	kill := r.kill(s)
-	links := []*link{
-		r.system.links["buyers>"+s.Target], r.system.links[s.Target+">redis"], r.system.links[s.Target+">postgres"],
+	links := []*link{r.system.links["buyers>"+s.Target], r.system.links[s.Target+">postgres"]}
+	if l := r.system.links[s.Target+">redis"]; l != nil { // there is none to a cluster
+		links = append(links, l)
 	}
 	return fault{
 		do: func(ctx context.Context) (int, error) {

@@ -28,6 +28,7 @@ type Options struct {
 	Calm     bool          // no faults at all: what the sale does by itself
 	Least    bool          // programs have users of Redis with the rights they need and no more, and send no scripts
 	Lossless bool          // leave out the faults that take data from a store
+	Topology Topology      // what Redis is; Single
 	Pair     string        // two kinds with a slash between them: only this pair, again and again; empty: all
 }
 
@@ -45,6 +46,9 @@ func (o Options) WithDefaults() Options {
 	if o.Rate == 0 {
 		o.Rate = 2400
 	}
+	if o.Topology == "" {
+		o.Topology = Single
+	}
 	return o
 }
 
@@ -60,8 +64,11 @@ func (o Options) Validate() error {
 		minDuration, maxDuration)
 	check(o.Clients >= 1 && o.Clients <= maxClients, "%d clients: use 1 to %d", o.Clients, maxClients)
 	check(o.Rate >= 1 && o.Rate <= maxRate, "%d requests per second: use 1 to %d", o.Rate, maxRate)
+	check(slices.Contains(topologies, o.Topology), "topology %q: use one of %q", o.Topology, topologies)
+	check(o.Topology == Single || !o.Least, "users of Redis can't be had with the topology %s", o.Topology)
 	if o.Pair != "" {
 		first, second := o.pair()
+		check(o.Topology.has(first) && o.Topology.has(second), "pair %q: not with the topology %s", o.Pair, o.Topology)
 		check(slices.Contains(kinds, first) && slices.Contains(kinds, second) && !traits[first].brief &&
 			canMeet(first, second), "pair %q: use two kinds with a slash between them, that strike different servers: %q",
 			o.Pair, kinds)
@@ -78,7 +85,7 @@ func (o Options) pair() (first, second kind) {
 // takes reports whether a kind is part of the run.
 func (o Options) takes(k kind) bool {
 	switch {
-	case o.Calm:
+	case o.Calm || !o.Topology.has(k):
 		return false
 	case o.Pair != "":
 		first, second := o.pair()

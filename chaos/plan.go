@@ -87,6 +87,9 @@ func struck(target string) []string {
 	case "servers":
 		return []string{"redis", "postgres"}
 	}
+	if strings.HasPrefix(target, "shard-") {
+		return []string{"redis"}
+	}
 	from, to, link := strings.Cut(target, ">")
 	if link && from == "buyers" {
 		return []string{to}
@@ -154,6 +157,9 @@ func newPlanner(o Options, random *rand.Rand) *planner {
 	}
 	stores := []class{postgresAway, redisAway}
 	p.random.Shuffle(len(stores), func(i, j int) { stores[i], stores[j] = stores[j], stores[i] })
+	if o.Topology == Cluster { // a master is replaced in seconds, however long it is away
+		stores = []class{postgresAway}
+	}
 	if o.Duration < twoLong {
 		stores = stores[:1]
 	}

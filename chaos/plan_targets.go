@@ -129,7 +129,9 @@ func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 	case bothServers:
 		s.Target = one([]string{"servers"})
 	case aConnection:
-		s.Target = one(connections(busy))
+		s.Target = one(p.connections(busy))
+	case aShard:
+		s.Target = one(processNames("shard", shards))
 	}
 	if t.loses {
 		s.Worker = one(processNames("worker", workerCount))
@@ -140,14 +142,14 @@ func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 	return s, s.Target != "" && (!t.loses || s.Worker != "") && (k != splitBrain || s.API != "")
 }
 
-// connections are all between processes and servers that are not busy.
-func connections(busy map[string]bool) []string {
+// connections are all between processes and servers that are not busy, but for those to the nodes of a cluster.
+func (p *planner) connections(busy map[string]bool) []string {
 	var list []string
 	for _, api := range processNames("api", apiCount) {
 		list = append(list, "buyers>"+api)
 	}
 	for _, server := range []string{"redis", "postgres"} {
-		if busy[server] {
+		if busy[server] || server == "redis" && p.opts.Topology == Cluster {
 			continue
 		}
 		for _, process := range slices.Concat(processNames("api", apiCount), processNames("worker", workerCount)) {

@@ -80,7 +80,7 @@ func (r *run) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	var err error
-	if r.system, err = openSystem(ctx, r.opts.Least); err != nil {
+	if r.system, err = openSystem(ctx, r.opts); err != nil {
 		return err
 	}
 	if r.store, err = db.Open(ctx, r.system.servers.Postgres.URL(),
@@ -96,7 +96,7 @@ func (r *run) open(ctx context.Context) error {
 	r.client = buyers.NewClient(buyers.Options{
 		APIs: r.system.fronts(), Connections: r.opts.Clients + r.opts.Clients/4, Deadline: requestDeadline,
 		Attempts:   attempts,
-		Durability: "fsync",
+		Durability: r.opts.Topology.receipts(),
 	})
 	r.history = r.client.History
 	r.crowd = &crowd{opts: r.opts, client: r.client, drops: r.saleIDs()[1:]}

@@ -31,11 +31,13 @@ const (
 type system struct {
 	servers   *localservers.Servers
 	processes []*process
-	links     map[string]*link // by name: api-1>redis, buyers>api-1, …
-	rdb       *redis.Client    // ours
-	pool      *pgxpool.Pool    // ours
+	links     map[string]*link      // by name: api-1>redis, buyers>api-1, …
+	rdb       redis.UniversalClient // ours
+	cluster   *redisCluster         // with that topology
+	pool      *pgxpool.Pool         // ours
 	warnings  programs.Warnings
 	least     bool // the programs have users of Redis
+	topology  Topology
 
 	running sync.WaitGroup
 	stop    context.CancelFunc
@@ -46,8 +48,8 @@ type system struct {
 }
 
 // openSystem starts the servers. The processes start later: the sales are made before.
-func openSystem(ctx context.Context, least bool) (*system, error) {
-	s := &system{least: least, links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
+func openSystem(ctx context.Context, o Options) (*system, error) {
+	s := &system{least: o.Least, topology: o.Topology, links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -68,6 +70,22 @@ func (s *system) open(ctx context.Context) error {
 	if err := db.Migrate(ctx, s.servers.Postgres.URL()); err != nil {
 		return err
 	}
+	if err := s.openRedis(ctx); err != nil {
+		return err
+	}
+	if s.pool, err = pgxpool.New(ctx, s.servers.Postgres.URL()); err != nil || !s.least {
+		return err
+	}
+	return s.provide(ctx)
+}
+
+func (s *system) openRedis(ctx context.Context) (err error) {
+	if s.topology == Cluster {
+		if s.cluster, err = openCluster(ctx); err == nil {
+			s.rdb = s.cluster.client()
+		}
+		return err
+	}
 	url, err := s.listen(observer+">redis", s.servers.Redis.URL())
 	if err != nil {
 		return err
@@ -78,10 +96,19 @@ func (s *system) open(ctx context.Context) error {
 	}
 	options.ReadTimeout = queryLimit
 	s.rdb = redis.NewClient(options)
-	if s.pool, err = pgxpool.New(ctx, s.servers.Postgres.URL()); err != nil || !s.least {
-		return err
+	return nil
+}
+
+// redisOf is where a process reaches Redis. The nodes of a cluster announce where they are, so nothing can be between.
+func (s *system) redisOf(name string, program config.Program) (string, error) {
+	if s.topology == Cluster {
+		return s.cluster.URL(), nil
 	}
-	return s.provide(ctx)
+	redisURL, err := s.listen(name+">redis", s.servers.Redis.URL())
+	if s.least {
+		redisURL = strings.Replace(redisURL, "://", "://"+userOf(program)+":"+userOf(program)+"@", 1)
+	}
+	return redisURL, err
 }
 
 // startProcesses returns when each is ready.
@@ -128,19 +155,16 @@ func (s *system) listen(name, serverURL string) (url string, err error) {
 
 // add makes a process with its proxies. It does not run yet.
 func (s *system) add(name string, program config.Program) error {
-	redisURL, err := s.listen(name+">redis", s.servers.Redis.URL())
+	redisURL, err := s.redisOf(name, program)
 	if err != nil {
 		return err
-	}
-	if s.least {
-		redisURL = strings.Replace(redisURL, "://", "://"+userOf(program)+":"+userOf(program)+"@", 1)
 	}
 	databaseURL, err := s.listen(name+">postgres", s.servers.Postgres.URL())
 	if err != nil {
 		return err
 	}
 	environ := append(programs.Environ(),
-		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY=fsync", "AUTH_MODE=dev", "LOG_FORMAT=json",
+		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY="+s.topology.durability(), "AUTH_MODE=dev", "LOG_FORMAT=json",
 		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
 		fmt.Sprintf("REDIS_FUNCTIONS=%t", s.least),
 		// Each machine has a disk of its own: no other process can read its journal while it is away.
@@ -226,6 +250,9 @@ func (s *system) close() error {
 	}
 	for _, link := range s.links {
 		errs = append(errs, link.Close())
+	}
+	if s.cluster != nil {
+		errs = append(errs, s.cluster.close())
 	}
 	if s.servers != nil {
 		errs = append(errs, s.servers.Close())

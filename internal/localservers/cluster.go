@@ -15,16 +15,19 @@ const (
 	// clusterMasters is the minimum for a cluster: fewer masters have no majority when one is gone.
 	clusterMasters = 3
 	clusterSlots   = 16384
+	// takeOverMS is how long a master must be away for its replica to take over. A busy machine makes a node stand still
+	// for a second.
+	takeOverMS = "4000"
 )
 
 // portTaken is what Redis and Valkey log before they exit because their port or that of their bus is in use.
 const portTaken = "Failed listening on port"
 
-// RedisCluster is a private Redis Cluster of three masters on the loopback interface, without replicas, each with a
-// third of the slots. Its methods may be called from any goroutine.
+// RedisCluster is a private Redis Cluster of three masters on the loopback interface, each with a third of the slots,
+// and with as many replicas or none. Its methods may be called from any goroutine.
 type RedisCluster struct {
 	sandbox *sandbox
-	nodes   []*Redis
+	nodes   []*Redis // the masters, then their replicas in the same order, as they were at the start
 }
 
 // ports are those of a cluster's node: a node can't change them while it runs.
@@ -34,11 +37,21 @@ type ports struct{ clients, bus int }
 // seconds at least. Config lines are as for StartRedis. ctx bounds the start only; Close ends the nodes. ErrNoBinary is
 // in the chain of the error when Redis is not installed.
 func StartRedisCluster(ctx context.Context, config ...string) (*RedisCluster, error) {
+	return startRedisCluster(ctx, clusterMasters, config)
+}
+
+// StartReplicatedRedisCluster is StartRedisCluster with a replica for each master, which takes over when its master has
+// been away for the node timeout. It returns once the replicas are in sync.
+func StartReplicatedRedisCluster(ctx context.Context, config ...string) (*RedisCluster, error) {
+	return startRedisCluster(ctx, 2*clusterMasters, append([]string{"cluster-node-timeout " + takeOverMS}, config...))
+}
+
+func startRedisCluster(ctx context.Context, nodes int, config []string) (*RedisCluster, error) {
 	s, err := openSandbox()
 	if err != nil {
 		return nil, err
 	}
-	c := &RedisCluster{sandbox: s}
+	c := &RedisCluster{sandbox: s, nodes: make([]*Redis, nodes)}
 	if err := c.start(ctx, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("private Redis Cluster: %w", err), c.Close())
 	}
@@ -46,7 +59,6 @@ func StartRedisCluster(ctx context.Context, config ...string) (*RedisCluster, er
 }
 
 func (c *RedisCluster) start(ctx context.Context, config []string) error {
-	c.nodes = make([]*Redis, clusterMasters)
 	starts, starting := errgroup.WithContext(ctx)
 	for i := range c.nodes {
 		starts.Go(func() (err error) {
@@ -62,7 +74,29 @@ func (c *RedisCluster) start(ctx context.Context, config []string) error {
 			return err
 		}
 	}
-	return c.awaitReady(ctx)
+	if err := c.awaitReady(ctx); err != nil {
+		return err
+	}
+	return c.replicate(ctx)
+}
+
+// replicate has each node beyond the masters follow one of them.
+func (c *RedisCluster) replicate(ctx context.Context) error {
+	for i, replica := range c.nodes[clusterMasters:] {
+		id, err := c.nodes[i].do(ctx, "CLUSTER MYID")
+		if err != nil {
+			return err
+		}
+		if _, err := replica.do(ctx, "CLUSTER REPLICATE "+strings.TrimSpace(id)); err != nil {
+			return fmt.Errorf("%s: %w", replica.spec.name, err)
+		}
+	}
+	for _, replica := range c.nodes[clusterMasters:] {
+		if err := replica.awaitSync(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startNode tries ports until it finds free ones: another process may take a port between the check and its use.
@@ -108,14 +142,15 @@ func nodeConfig(at ports, config []string) []string {
 	}, config...)
 }
 
-// join assigns a node its slots and introduces it to the first node. Different epochs from the start spare the nodes an
+// join assigns a master its slots, and introduces it to the first node. Different epochs from the start spare the nodes an
 // election over them.
 func (c *RedisCluster) join(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	commands := []string{
-		fmt.Sprintf("CLUSTER SET-CONFIG-EPOCH %d", i+1),
-		fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1),
+	commands := []string{fmt.Sprintf("CLUSTER SET-CONFIG-EPOCH %d", i+1)}
+	if i < clusterMasters {
+		commands = append(commands, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*clusterSlots/clusterMasters,
+			(i+1)*clusterSlots/clusterMasters-1))
 	}
 	if i > 0 {
 		first := c.nodes[0].cluster
@@ -135,7 +170,7 @@ func (c *RedisCluster) awaitReady(ctx context.Context) error {
 	for _, node := range c.nodes {
 		if err := node.await(ctx, "not ready", nil, func(ctx context.Context) error {
 			info, err := node.do(ctx, "CLUSTER INFO")
-			if err == nil && !containsAll(info, "cluster_state:ok", "cluster_known_nodes:"+strconv.Itoa(clusterMasters)) {
+			if err == nil && !containsAll(info, "cluster_state:ok", "cluster_known_nodes:"+strconv.Itoa(len(c.nodes))) {
 				err = fmt.Errorf("it knows:\n%s", info)
 			}
 			return err
@@ -146,7 +181,8 @@ func (c *RedisCluster) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Nodes returns the masters, in the order of their slots. A node that was killed comes back on its ports with Restart,
+// Nodes returns the masters, in the order of their slots, and then their replicas in the same order: as they were at the
+// start, whoever leads now. A node that was killed comes back on its ports with Restart,
 // and serves again two seconds later at the earliest.
 func (c *RedisCluster) Nodes() []*Redis { return c.nodes }
 
