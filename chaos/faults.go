@@ -75,17 +75,17 @@ func (r *run) newFault(s step) fault {
 	case splitBrain:
 		return r.whileInFlight(s, r.system.split(s))
 	case killMaster:
-		return r.system.cluster.killMaster(s)
+		return r.system.fleet.killMaster(s)
 	case stillMaster:
-		return r.system.cluster.stillMaster(s)
+		return r.system.fleet.stillMaster(s)
 	case switchMaster:
-		return r.system.cluster.switchMaster(s)
+		return r.system.fleet.switchMaster(s)
 	case moveSlot:
-		return r.system.cluster.moveSlot(s)
+		return r.system.fleet.moveSlot(s)
 	case lateTakeOver:
-		return r.whileInFlight(s, r.system.cluster.lateTakeOver(s))
+		return r.whileInFlight(s, r.system.fleet.lateTakeOver(s))
 	case flushMaster:
-		return r.whileInFlight(s, r.system.cluster.flushMaster(s))
+		return r.whileInFlight(s, r.system.fleet.flushMaster(s))
 	}
 	return fault{
 		do:   func(context.Context) (int, error) { return 0, fmt.Errorf("%s: not known", s.Kind) },
@@ -226,16 +226,16 @@ func again(every time.Duration, strike func(ctx context.Context) (hits int, err 
 }
 
 func (s *system) forgetScripts(ctx context.Context) (int, error) {
-	if s.cluster != nil {
-		return s.cluster.onEach(func(node *redis.Client) (int64, error) { return 1, node.ScriptFlush(ctx).Err() })
+	if s.fleet != nil {
+		return s.fleet.onEach(func(node *redis.Client) (int64, error) { return 1, node.ScriptFlush(ctx).Err() })
 	}
 	return 1, s.rdb.ScriptFlush(ctx).Err()
 }
 
 // killClients ends every connection to Redis but the one that it uses.
 func (s *system) killClients(ctx context.Context) (int, error) {
-	if s.cluster != nil {
-		return s.cluster.onEach(func(node *redis.Client) (int64, error) {
+	if s.fleet != nil {
+		return s.fleet.onEach(func(node *redis.Client) (int64, error) {
 			return node.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Result()
 		})
 	}

@@ -40,10 +40,10 @@ const (
 
 	restored kind = "older Postgres restored"
 
-	// of a cluster
+	// of a Redis whose replica takes over
 	killMaster   kind = "kill -9 of a master"
 	stillMaster  kind = "SIGSTOP of a master"
-	switchMaster kind = "CLUSTER FAILOVER"
+	switchMaster kind = "planned fail-over"
 	moveSlot     kind = "slot moves"
 	lateTakeOver kind = "late replica takes over"
 	flushMaster  kind = "FLUSHALL of a master"
@@ -76,13 +76,13 @@ type trait struct {
 	class    class
 	min, max time.Duration
 	where    targets
-	kills    bool     // a process of ours or a server
-	loses    bool     // takes data from Redis
-	away     bool     // a store answers nobody for as long as the fault lasts, which may be minutes
-	brief    bool     // over at once, so that nothing can begin while it is on
-	mislays  bool     // takes data from Postgres
-	rare     bool     // once in a long run: its repair takes long
-	only     Topology // where it can strike; empty: in all
+	kills    bool       // a process of ours or a server
+	loses    bool       // takes data from Redis
+	away     bool       // a store answers nobody for as long as the fault lasts, which may be minutes
+	brief    bool       // over at once, so that nothing can begin while it is on
+	mislays  bool       // takes data from Postgres
+	rare     bool       // once in a long run: its repair takes long
+	in       []Topology // where it can strike; nil: in all
 }
 
 // targets are where a kind can strike.
@@ -118,6 +118,9 @@ var kinds = []kind{
 
 const ms = time.Millisecond
 
+// alone is a Redis that faults of its own are for.
+var alone = []Topology{Single}
+
 var traits = map[kind]trait{
 	killAPI:       {class: apiDies, min: 0, max: 1500 * ms, where: anAPI, kills: true},
 	killAPIs:      {class: apiDies, min: 0, max: 1500 * ms, where: allAPIs, kills: true},
@@ -126,9 +129,9 @@ var traits = map[kind]trait{
 	killWorker:    {class: workerDies, min: 0, max: 1500 * ms, where: aWorker, kills: true},
 	killWorkers:   {class: workerDies, min: 0, max: 1500 * ms, where: allWorkers, kills: true},
 	pauseWorker:   {class: workerStill, min: claimMinIdle + 500*ms, max: 8000 * ms, where: aWorker},
-	killRedis:     {class: redisAway, min: 0, max: 1000 * ms, where: redisServer, away: true, kills: true, only: Single},
-	stillRedis:    {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true, only: Single},
-	cutRedis:      {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true, only: Single},
+	killRedis:     {class: redisAway, min: 0, max: 1000 * ms, where: redisServer, away: true, kills: true, in: alone},
+	stillRedis:    {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true, in: alone},
+	cutRedis:      {class: redisAway, min: 500 * ms, max: 4000 * ms, where: redisServer, away: true, in: alone},
 	killPostgres:  {class: postgresAway, min: 0, max: 3000 * ms, where: postgresServer, away: true, kills: true},
 	stillPostgres: {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true},
 	cutPostgres:   {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true},
@@ -140,26 +143,26 @@ var traits = map[kind]trait{
 	killClients:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: redisServer},
 	endBackends:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: postgresServer},
 	poison:        {class: nuisance, min: 0, max: 0, where: bothServers, brief: true},
-	redisClock:    {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: redisWatch, only: Single},
+	redisClock:    {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: redisWatch, in: alone},
 	postgresClock: {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: postgresWatch},
 
-	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true, only: Single},
-	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, only: Single},
-	failover: {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, only: Single},
+	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true, in: alone},
+	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, in: alone},
+	failover: {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, in: alone},
 	splitBrain: {
-		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, kills: true, only: Single,
+		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, kills: true, in: alone,
 	},
 
 	killMaster: {
-		class: redisAway, min: 0, max: 12_000 * ms, where: aShard, kills: true, only: Cluster,
+		class: redisAway, min: 0, max: 12_000 * ms, where: aShard, kills: true, in: replicated,
 	},
-	stillMaster:  {class: redisAway, min: 500 * ms, max: 12_000 * ms, where: aShard, only: Cluster},
-	switchMaster: {class: redisAway, min: 0, max: 1000 * ms, where: aShard, only: Cluster},
-	moveSlot:     {class: nuisance, min: 0, max: 1000 * ms, where: aShard, only: Cluster},
+	stillMaster:  {class: redisAway, min: 500 * ms, max: 12_000 * ms, where: aShard, in: replicated},
+	switchMaster: {class: redisAway, min: 0, max: 1000 * ms, where: aShard, in: replicated},
+	moveSlot:     {class: nuisance, min: 0, max: 1000 * ms, where: aShard, in: []Topology{Cluster}},
 	lateTakeOver: {
-		class: redisLoses, min: 4500 * ms, max: 6000 * ms, where: aShard, loses: true, kills: true, only: Cluster,
+		class: redisLoses, min: 4500 * ms, max: 6000 * ms, where: aShard, loses: true, kills: true, in: replicated,
 	},
-	flushMaster: {class: redisLoses, min: 0, max: 0, where: aShard, loses: true, only: Cluster},
+	flushMaster: {class: redisLoses, min: 0, max: 0, where: aShard, loses: true, in: replicated},
 
 	restored: {
 		class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true, rare: true,

@@ -157,7 +157,7 @@ func newPlanner(o Options, random *rand.Rand) *planner {
 	}
 	stores := []class{postgresAway, redisAway}
 	p.random.Shuffle(len(stores), func(i, j int) { stores[i], stores[j] = stores[j], stores[i] })
-	if o.Topology == Cluster { // a master is replaced in seconds, however long it is away
+	if o.Topology.isReplicated() { // a master is replaced in seconds, however long it is away
 		stores = []class{postgresAway}
 	}
 	if o.Duration < twoLong {

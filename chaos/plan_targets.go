@@ -131,7 +131,7 @@ func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 	case aConnection:
 		s.Target = one(p.connections(busy))
 	case aShard:
-		s.Target = one(processNames("shard", shards))
+		s.Target = one(processNames("shard", p.opts.Topology.shards()))
 	}
 	if t.loses {
 		s.Worker = one(processNames("worker", workerCount))
@@ -142,14 +142,14 @@ func (p *planner) place(k kind, busy map[string]bool) (step, bool) {
 	return s, s.Target != "" && (!t.loses || s.Worker != "") && (k != splitBrain || s.API != "")
 }
 
-// connections are all between processes and servers that are not busy, but for those to the nodes of a cluster.
+// connections are all between processes and servers that are not busy, but for those to a Redis that replicates.
 func (p *planner) connections(busy map[string]bool) []string {
 	var list []string
 	for _, api := range processNames("api", apiCount) {
 		list = append(list, "buyers>"+api)
 	}
 	for _, server := range []string{"redis", "postgres"} {
-		if busy[server] || server == "redis" && p.opts.Topology == Cluster {
+		if busy[server] || server == "redis" && p.opts.Topology.isReplicated() {
 			continue
 		}
 		for _, process := range slices.Concat(processNames("api", apiCount), processNames("worker", workerCount)) {

@@ -33,7 +33,7 @@ type system struct {
 	processes []*process
 	links     map[string]*link      // by name: api-1>redis, buyers>api-1, …
 	rdb       redis.UniversalClient // ours
-	cluster   *redisCluster         // with that topology
+	fleet     *fleet                // where replicas take over
 	pool      *pgxpool.Pool         // ours
 	warnings  programs.Warnings
 	least     bool // the programs have users of Redis
@@ -80,9 +80,9 @@ func (s *system) open(ctx context.Context) error {
 }
 
 func (s *system) openRedis(ctx context.Context) (err error) {
-	if s.topology == Cluster {
-		if s.cluster, err = openCluster(ctx); err == nil {
-			s.rdb = s.cluster.client()
+	if s.topology.isReplicated() {
+		if s.fleet, err = openFleet(ctx, s.topology); err == nil {
+			s.rdb, err = s.fleet.client()
 		}
 		return err
 	}
@@ -99,10 +99,11 @@ func (s *system) openRedis(ctx context.Context) (err error) {
 	return nil
 }
 
-// redisOf is where a process reaches Redis. The nodes of a cluster announce where they are, so nothing can be between.
+// redisOf is where a process reaches Redis. Servers that replicate announce where they are, so
+// nothing can be between.
 func (s *system) redisOf(name string, program config.Program) (string, error) {
-	if s.topology == Cluster {
-		return s.cluster.URL(), nil
+	if s.topology.isReplicated() {
+		return s.fleet.url, nil
 	}
 	redisURL, err := s.listen(name+">redis", s.servers.Redis.URL())
 	if s.least {
@@ -251,8 +252,8 @@ func (s *system) close() error {
 	for _, link := range s.links {
 		errs = append(errs, link.Close())
 	}
-	if s.cluster != nil {
-		errs = append(errs, s.cluster.close())
+	if s.fleet != nil {
+		errs = append(errs, s.fleet.close())
 	}
 	if s.servers != nil {
 		errs = append(errs, s.servers.Close())

@@ -1,30 +1,48 @@
 package chaos
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Topology is what Redis is in a run.
 type Topology string
 
 // The topologies.
 const (
-	Single  Topology = "single"  // one Redis, behind a proxy for each process
-	Cluster Topology = "cluster" // a Redis Cluster: three masters, a replica for each
+	Single   Topology = "single"   // one Redis, behind a proxy for each process
+	Sentinel Topology = "sentinel" // one Redis with a replica, and three sentinels
+	Cluster  Topology = "cluster"  // a Redis Cluster: three masters, a replica for each
 )
 
-var topologies = []Topology{Single, Cluster}
+var (
+	topologies = []Topology{Single, Sentinel, Cluster}
+	// replicated are those where a replica takes over by itself.
+	replicated = []Topology{Sentinel, Cluster}
+)
 
-// durability is what a run's receipts promise. The accepts of a cluster survive that a replica takes over.
-func (t Topology) durability() string {
+func (t Topology) isReplicated() bool { return slices.Contains(replicated, t) }
+
+// shards is how many servers hold a part of the data each, besides their replicas.
+func (t Topology) shards() int {
 	if t == Cluster {
+		return 3
+	}
+	return 1
+}
+
+// durability is what the programs promise. What a replica has survives that it takes over.
+func (t Topology) durability() string {
+	if t.isReplicated() {
 		return "replica"
 	}
 	return "fsync"
 }
 
-// receipts is what every receipt of a run must promise; empty: any, because a master may be without its replica for a
+// receipts is what every receipt of a run must promise; empty: any, because a server may be without its replica for a
 // while.
 func (t Topology) receipts() string {
-	if t == Cluster {
+	if t.isReplicated() {
 		return ""
 	}
 	return t.durability()
@@ -32,6 +50,6 @@ func (t Topology) receipts() string {
 
 // has reports whether a kind can strike there.
 func (t Topology) has(k kind) bool {
-	only := traits[k].only
-	return only == "" || only == cmp.Or(t, Single)
+	in := traits[k].in
+	return in == nil || slices.Contains(in, cmp.Or(t, Single))
 }

@@ -1,0 +1,66 @@
+package localservers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/config"
+)
+
+// TestAReplicaTakesOver: of a primary that is killed, with sentinels and in a cluster; and clients find it by the same
+// URL.
+func TestAReplicaTakesOver(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (url string, primary, replica *Redis){
+		"sentinel": func(t *testing.T) (string, *Redis, *Redis) {
+			s, err := StartRedisSentinel(limited(t))
+			needServer(t, err)
+			t.Cleanup(func() { check(t, s.Close()) })
+			return s.URL(), s.Nodes()[0], s.Nodes()[1]
+		},
+		"cluster": func(t *testing.T) (string, *Redis, *Redis) {
+			c, err := StartReplicatedRedisCluster(limited(t))
+			needServer(t, err)
+			t.Cleanup(func() { check(t, c.Close()) })
+			return c.URL(), c.Nodes()[2], c.Nodes()[5]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, primary, replica := start(t)
+			options, err := config.RedisOptions(url)
+			check(t, err)
+			client := redis.NewUniversalClient(options)
+			t.Cleanup(func() { check(t, client.Close()) })
+			const key = "a" // of the last third of the slots
+			check(t, client.Set(limited(t), key, "1", 0).Err())
+			if acknowledged := clientOf(t, primary).Wait(limited(t), 1, 0).Val(); acknowledged != 1 {
+				t.Fatalf("%d replicas, want 1", acknowledged)
+			}
+			check(t, primary.Kill())
+			check(t, replica.await(limited(t), "nobody took over", nil, replica.leads))
+			check(t, primary.Restart(limited(t)))
+			check(t, primary.await(limited(t), "it did not follow", nil, primary.follows))
+			if got := client.Get(limited(t), key).Val(); got != "1" {
+				t.Errorf("got %q, want what was replicated", got)
+			}
+			check(t, client.Set(limited(t), key, "2", 0).Err())
+		})
+	}
+}
+
+func (r *Redis) leads(ctx context.Context) error { return r.has(ctx, "role:master") }
+
+func (r *Redis) follows(ctx context.Context) error { return r.has(ctx, "master_link_status:up") }
+
+func (r *Redis) has(ctx context.Context, part string) error {
+	info, err := r.do(ctx, "INFO replication")
+	if err == nil && !strings.Contains(info, part) {
+		err = errors.New(info)
+	}
+	return err
+}
