@@ -35,11 +35,11 @@ func (r *run) newFault(s step) fault {
 	case killRedis:
 		return killServer(r.system.currentRedis())
 	case killPostgres:
-		return killServer(r.system.servers.Postgres)
+		return killServer(r.system.currentPostgres())
 	case stillRedis:
 		return pauseServer(r.system.currentRedis())
 	case stillPostgres:
-		return pauseServer(r.system.servers.Postgres)
+		return pauseServer(r.system.currentPostgres())
 	case cutRedis:
 		return r.freezeAll("redis")
 	case cutPostgres:
@@ -63,7 +63,7 @@ func (r *run) newFault(s step) fault {
 	case redisClock:
 		return wrongClock(s, func() clocked { return r.system.currentRedis() })
 	case postgresClock:
-		return wrongClock(s, func() clocked { return r.system.servers.Postgres })
+		return wrongClock(s, func() clocked { return r.system.currentPostgres() })
 	case flushAll:
 		return r.whileInFlight(s, fault{do: r.system.flushAll, undo: nothing})
 	case oldFile:
@@ -74,6 +74,12 @@ func (r *run) newFault(s step) fault {
 		return r.restorePostgres(s)
 	case splitBrain:
 		return r.whileInFlight(s, r.system.split(s))
+	case promoteStandby:
+		return r.system.promote()
+	case killStandby:
+		return killServer(r.system.currentStandby())
+	case stillStandby:
+		return pauseServer(r.system.currentStandby())
 	case killMaster:
 		return r.system.fleet.killMaster(s)
 	case stillMaster:

@@ -40,6 +40,11 @@ const (
 
 	restored kind = "older Postgres restored"
 
+	// of a Postgres whose commits wait for its standby
+	promoteStandby kind = "standby promoted"
+	killStandby    kind = "kill -9 of the standby"
+	stillStandby   kind = "SIGSTOP of the standby"
+
 	// of a Redis whose replica takes over
 	killMaster   kind = "kill -9 of a master"
 	stillMaster  kind = "SIGSTOP of a master"
@@ -113,13 +118,18 @@ var kinds = []kind{
 	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
 	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
 	poison, redisClock, postgresClock, flushAll, oldFile, failover, splitBrain, restored,
-	killMaster, stillMaster, switchMaster, moveSlot, lateTakeOver, flushMaster,
+	promoteStandby, killStandby, stillStandby, killMaster, stillMaster, switchMaster, moveSlot, lateTakeOver, flushMaster,
 }
 
 const ms = time.Millisecond
 
-// alone is a Redis that faults of its own are for.
-var alone = []Topology{Single}
+// Where kinds can strike.
+var (
+	alone  = []Topology{Single, ReplicatedPostgres} // of a Redis without a replica
+	paired = []Topology{ReplicatedPostgres}
+	// unpaired Postgres goes by a clock of its own, and can go back.
+	unpaired = []Topology{Single, Sentinel, Cluster}
+)
 
 var traits = map[kind]trait{
 	killAPI:       {class: apiDies, min: 0, max: 1500 * ms, where: anAPI, kills: true},
@@ -144,7 +154,7 @@ var traits = map[kind]trait{
 	endBackends:   {class: nuisance, min: 500 * ms, max: 2000 * ms, where: postgresServer},
 	poison:        {class: nuisance, min: 0, max: 0, where: bothServers, brief: true},
 	redisClock:    {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: redisWatch, in: alone},
-	postgresClock: {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: postgresWatch},
+	postgresClock: {class: clocks, min: 2000 * ms, max: 10_000 * ms, where: postgresWatch, in: unpaired},
 
 	flushAll: {class: redisLoses, min: 0, max: 0, where: redisServer, loses: true, in: alone},
 	oldFile:  {class: redisLoses, min: 500 * ms, max: 1500 * ms, where: redisServer, loses: true, kills: true, in: alone},
@@ -152,6 +162,14 @@ var traits = map[kind]trait{
 	splitBrain: {
 		class: redisLoses, min: 500 * ms, max: 9000 * ms, where: redisServer, loses: true, kills: true, in: alone,
 	},
+
+	promoteStandby: {
+		class: postgresAway, min: 0, max: 1000 * ms, where: postgresServer, kills: true, in: paired,
+	},
+	killStandby: {
+		class: postgresAway, min: 0, max: 3000 * ms, where: postgresServer, kills: true, in: paired,
+	},
+	stillStandby: {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, in: paired},
 
 	killMaster: {
 		class: redisAway, min: 0, max: 12_000 * ms, where: aShard, kills: true, in: replicated,
@@ -166,5 +184,6 @@ var traits = map[kind]trait{
 
 	restored: {
 		class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true, rare: true,
+		in: unpaired,
 	},
 }

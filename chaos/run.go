@@ -83,7 +83,7 @@ func (r *run) open(ctx context.Context) error {
 	if r.system, err = openSystem(ctx, r.opts); err != nil {
 		return err
 	}
-	if r.store, err = db.Open(ctx, r.system.servers.Postgres.URL(),
+	if r.store, err = db.Open(ctx, r.system.databaseURL,
 		db.Options{ApplicationName: "sluice-chaos"}); err != nil {
 		return err
 	}

@@ -29,21 +29,23 @@ const (
 
 // system is everything that runs: servers, proxies, processes.
 type system struct {
-	servers   *localservers.Servers
-	processes []*process
-	links     map[string]*link      // by name: api-1>redis, buyers>api-1, …
-	rdb       redis.UniversalClient // ours
-	fleet     *fleet                // where replicas take over
-	pool      *pgxpool.Pool         // ours
-	warnings  programs.Warnings
-	least     bool // the programs have users of Redis
-	topology  Topology
+	servers     *localservers.Servers
+	processes   []*process
+	links       map[string]*link      // by name: api-1>redis, buyers>api-1, …
+	rdb         redis.UniversalClient // ours
+	fleet       *fleet                // where replicas take over
+	pool        *pgxpool.Pool         // ours
+	databaseURL string                // ours
+	warnings    programs.Warnings
+	least       bool // the programs have users of Redis
+	topology    Topology
 
 	running sync.WaitGroup
 	stop    context.CancelFunc
 
 	mu       sync.Mutex // protects the rest
 	redis    *localservers.Redis
+	postgres postgresPair
 	failures []error // of processes that could not be started again
 }
 
@@ -66,17 +68,28 @@ func (s *system) open(ctx context.Context) error {
 	if s.servers, err = start(ctx); err != nil {
 		return err
 	}
-	s.redis = s.servers.Redis
+	s.redis, s.postgres.primary = s.servers.Redis, s.servers.Postgres
 	if err := db.Migrate(ctx, s.servers.Postgres.URL()); err != nil {
 		return err
 	}
 	if err := s.openRedis(ctx); err != nil {
 		return err
 	}
-	if s.pool, err = pgxpool.New(ctx, s.servers.Postgres.URL()); err != nil || !s.least {
+	if s.databaseURL, err = s.listen(observer+">postgres", s.servers.Postgres.URL()); err != nil {
 		return err
 	}
-	return s.provide(ctx)
+	if s.pool, err = pgxpool.New(ctx, s.databaseURL); err != nil {
+		return err
+	}
+	if s.topology == ReplicatedPostgres {
+		if err := s.openStandby(ctx); err != nil {
+			return err
+		}
+	}
+	if s.least {
+		return s.provide(ctx)
+	}
+	return nil
 }
 
 func (s *system) openRedis(ctx context.Context) (err error) {

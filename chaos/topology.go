@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Topology is what Redis is in a run.
+// Topology is what the stores are in a run: one of each, but for what is said.
 type Topology string
 
 // The topologies.
@@ -13,17 +13,20 @@ const (
 	Single   Topology = "single"   // one Redis, behind a proxy for each process
 	Sentinel Topology = "sentinel" // one Redis with a replica, and three sentinels
 	Cluster  Topology = "cluster"  // a Redis Cluster: three masters, a replica for each
+	// ReplicatedPostgres is a Postgres whose commits wait for its standby, which takes its place when it dies.
+	ReplicatedPostgres Topology = "replicated-postgres"
 )
 
 var (
-	topologies = []Topology{Single, Sentinel, Cluster}
-	// replicated are those where a replica takes over by itself.
+	topologies = []Topology{Single, Sentinel, Cluster, ReplicatedPostgres}
+	// replicated are those where a replica of Redis takes over by itself.
 	replicated = []Topology{Sentinel, Cluster}
 )
 
+// isReplicated reports whether a replica of Redis takes over by itself.
 func (t Topology) isReplicated() bool { return slices.Contains(replicated, t) }
 
-// shards is how many servers hold a part of the data each, besides their replicas.
+// shards is how many servers of Redis hold a part of the data each, besides their replicas.
 func (t Topology) shards() int {
 	if t == Cluster {
 		return 3

@@ -36,7 +36,7 @@ func run(args []string, out, complaints io.Writer) int {
 	flags.BoolVar(&o.Lossless, "lossless", false, "leave out the faults that take data from a store")
 	flags.StringVar(&o.Pair, "pair", "", "only this pair of kinds, with a slash between them: \"FLUSHALL/kill -9 of an API\"")
 	flags.BoolVar(&o.Least, "least", false, "the programs' users of Redis have the rights of sluice acl --functions")
-	topology := flags.String("topology", "single", "what Redis is: single, sentinel (and a replica), or cluster (three masters, a replica for each)")
+	topology := flags.String("topology", "single", "single; sentinel: Redis with a replica; cluster: three masters of Redis, a replica for each; replicated-postgres: with a synchronous standby")
 	flags.BoolVar(&o.Calm, "calm", false, "no faults at all")
 	asJSON := flags.Bool("json", false, "the report as JSON, on stdout; the story goes to stderr")
 	if err := flags.Parse(args); err != nil {
