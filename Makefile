@@ -96,14 +96,16 @@ bench-audit: setup ## time and memory of the audit of a big sale, and what it co
 neighbours: setup ## how long honest buyers wait while one client attacks; prints a table (5 minutes); ARGS="-limit off" compares
 	@cd bench && go run -buildvcs=false ./neighbours $(ARGS)
 
-# Of the long run: faults are injected for so many minutes. A seed makes the same plan of faults again.
+# Of the long run: faults are injected for so many minutes. A seed makes the same plan of faults again. The topology is
+# what the stores are: single, sentinel, cluster or replicated-postgres.
 CHAOS_MINUTES ?= 5
 CHAOS_SEED ?= 0
+TOPOLOGY ?= single
 
 .PHONY: chaos
-chaos: setup ## break everything during a flash sale and prove that nothing is lost; CHAOS_MINUTES=5 CHAOS_SEED=...
+chaos: setup ## break everything during a flash sale and prove that nothing is lost; CHAOS_MINUTES=5 CHAOS_SEED=... TOPOLOGY=cluster
 	@go build -buildvcs=false -o bin/chaos ./chaos/run
-	@bin/chaos -minutes $(CHAOS_MINUTES) -seed $(CHAOS_SEED) $(ARGS)
+	@bin/chaos -minutes $(CHAOS_MINUTES) -seed $(CHAOS_SEED) -topology $(TOPOLOGY) $(ARGS)
 
 .PHONY: chaos-defects
 chaos-defects: setup ## break the product on purpose, one way at a time: the short chaos must catch it; ARGS="-only no-claim"

@@ -16,7 +16,17 @@ const runLimit = 6 * time.Minute
 // CHAOS_SEED repeats a plan. The programs have no more rights in Redis than `sluice acl --functions` gives them.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	o := Options{Duration: time.Minute, Least: true}
+	mustProve(t, Options{Duration: time.Minute, Least: true})
+}
+
+// TestChaosOfACluster is the short run on a Redis Cluster: masters die and stand still, replicas take over, also late
+// ones, and slots move. It has the machine to itself: on a busy one nodes take each other for dead.
+func TestChaosOfACluster(t *testing.T) {
+	mustProve(t, Options{Duration: time.Minute, Topology: Cluster, Rate: 1200})
+}
+
+func mustProve(t *testing.T, o Options) {
+	t.Helper()
 	if text := os.Getenv("CHAOS_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {

@@ -17,6 +17,7 @@ func TestPlans(t *testing.T) {
 		o := Options{
 			Seed: rapid.Uint64Min(1).Draw(t, "seed"), Lossless: rapid.Bool().Draw(t, "lossless"),
 			Duration: time.Duration(rapid.IntRange(60, 1200).Draw(t, "seconds")) * time.Second,
+			Topology: rapid.SampledFrom(topologies).Draw(t, "topology"),
 		}.WithDefaults()
 		plan := newPlan(o)
 		if again := newPlan(o); !reflect.DeepEqual(plan, again) {
