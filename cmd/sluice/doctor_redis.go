@@ -52,6 +52,7 @@ func (d *doctor) redis(ctx context.Context) {
 	d.policy(features)
 	d.durability(features)
 	d.redisUsers(ctx, rdb)
+	d.isolation(ctx, rdb, features)
 	d.keepalive(ctx, rdb)
 	d.features(ctx, rdb)
 	d.trust(ctx, rdb)
@@ -84,6 +85,28 @@ func (d *doctor) durability(f redisstore.Features) {
 		d.note(f.Replicas > 0, "Redis replicas", strconv.Itoa(f.Replicas)+" connected",
 			"connect a replica: until then "+without)
 	}
+}
+
+// enoughReplicas is how many there must be for Redis to ask for one of them: with a single one, nobody could order while
+// that one is restarted, or has just taken over.
+const enoughReplicas = 2
+
+// isolation checks that a primary stops to accept that was cut off from its replicas, which replace it meanwhile. What
+// it accepts has no receipt of DURABILITY=replica, but it is taken back later, and buyers have been answered.
+func (d *doctor) isolation(ctx context.Context, rdb redis.UniversalClient, f redisstore.Features) {
+	if d.cfg.Durability != pipeline.DurabilityReplica || f.Replicas < enoughReplicas {
+		return
+	}
+	const setting = "min-replicas-to-write"
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	got, err := rdb.ConfigGet(ctx, setting).Result()
+	if err != nil {
+		d.note(true, "Redis isolation", setting+" unknown (CONFIG is forbidden)", "")
+		return
+	}
+	d.note(got[setting] != "0", "Redis isolation", setting+" "+got[setting],
+		"a primary that is cut off from its replicas goes on to accept: set min-replicas-to-write 1 on every server")
 }
 
 // keepalive checks that Redis notices clients whose machine has vanished. Where CONFIG is forbidden it can't be known.

@@ -29,6 +29,11 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	evicting := testkit.PrivateRedis(t, "maxmemory-policy allkeys-lru", "appendfsync no")
 	well, deaf := testkit.PrivateRedis(t), testkit.PrivateRedis(t, "tcp-keepalive 0")
+	lonely := testkit.PrivateRedis(t)
+	for range 2 {
+		_, err := lonely.StartReplica(t.Context())
+		must(t, err)
+	}
 	database, empty := testkit.Database(t), testkit.EmptyDatabase(t)
 	encrypted := testkit.Database(t)
 	const keys = "ENCRYPTION_KEYS=k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -52,6 +57,12 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			},
 			[]string{"Redis replicas", "Redis keepalive"},
 			[]string{"until then orders are refused", "tcp-keepalive 60"},
+		},
+		{
+			"a primary that does not need its replicas",
+			[]string{"REDIS_URL=" + lonely.URL(), "DATABASE_URL=" + database, "DURABILITY=replica"},
+			[]string{"Redis isolation"},
+			[]string{"set min-replicas-to-write 1"},
 		},
 		{
 			"schema",
