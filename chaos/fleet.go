@@ -17,8 +17,8 @@ import (
 
 const wholeEvery = 100 * time.Millisecond
 
-// fleet is the Redis of a run where replicas take over: one primary and its replica for each shard, with a connection to
-// each server that no fault strikes.
+// fleet is the Redis of a run where replicas take over: one primary and its replica for each shard, with a connection
+// to each server that no fault strikes.
 type fleet struct {
 	topology Topology
 	url      string
@@ -45,7 +45,7 @@ func openFleet(ctx context.Context, topology Topology) (*fleet, error) {
 			return nil, err
 		}
 		f.url, f.nodes, f.closing, watchers = s.URL(), s.Nodes(), s.Close, s.Sentinels()
-	case Single:
+	case Single, ReplicatedPostgres: // their Redis has no replica
 	}
 	f.shards = len(f.nodes) / 2
 	for _, node := range f.nodes {

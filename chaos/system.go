@@ -51,7 +51,10 @@ type system struct {
 
 // openSystem starts the servers. The processes start later: the sales are made before.
 func openSystem(ctx context.Context, o Options) (*system, error) {
-	s := &system{least: o.Least, topology: o.Topology, links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines}, stop: func() {}}
+	s := &system{
+		least: o.Least, topology: o.Topology, links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines},
+		stop: func() {},
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -178,8 +181,8 @@ func (s *system) add(name string, program config.Program) error {
 		return err
 	}
 	environ := append(programs.Environ(),
-		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY="+s.topology.durability(), "AUTH_MODE=dev", "LOG_FORMAT=json",
-		"HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
+		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY="+s.topology.durability(),
+		"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
 		fmt.Sprintf("REDIS_FUNCTIONS=%t", s.least),
 		// Each machine has a disk of its own: no other process can read its journal while it is away.
 		"ACCEPT_JOURNAL="+filepath.Join(s.servers.Dir(), "journal-of-"+name),

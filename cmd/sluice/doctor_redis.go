@@ -87,8 +87,8 @@ func (d *doctor) durability(f redisstore.Features) {
 	}
 }
 
-// enoughReplicas is how many there must be for Redis to ask for one of them: with a single one, nobody could order while
-// that one is restarted, or has just taken over.
+// enoughReplicas is how many there must be for Redis to ask for one of them: with a single one, nobody could order
+// while that one is restarted, or has just taken over.
 const enoughReplicas = 2
 
 // isolation checks that a primary stops to accept that was cut off from its replicas, which replace it meanwhile. What

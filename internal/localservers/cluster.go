@@ -142,8 +142,8 @@ func nodeConfig(at ports, config []string) []string {
 	}, config...)
 }
 
-// join assigns a master its slots, and introduces it to the first node. Different epochs from the start spare the nodes an
-// election over them.
+// join assigns a master its slots, and introduces it to the first node. Different epochs from the start spare the nodes
+// an election over them.
 func (c *RedisCluster) join(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -181,8 +181,8 @@ func (c *RedisCluster) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Nodes returns the masters, in the order of their slots, and then their replicas in the same order: as they were at the
-// start, whoever leads now. A node that was killed comes back on its ports with Restart,
+// Nodes returns the masters, in the order of their slots, and then their replicas in the same order: as they were at
+// the start, whoever leads now. A node that was killed comes back on its ports with Restart,
 // and serves again two seconds later at the earliest.
 func (c *RedisCluster) Nodes() []*Redis { return c.nodes }
 

@@ -16,8 +16,8 @@ const (
 	SentinelName = "sluice"
 )
 
-// RedisSentinel is a private Redis with a replica on the loopback interface, and three sentinels that put the replica in
-// its place when it has been away. Its methods may be called from any goroutine.
+// RedisSentinel is a private Redis with a replica on the loopback interface, and three sentinels that put the replica
+// in its place when it has been away. Its methods may be called from any goroutine.
 type RedisSentinel struct {
 	sandbox   *sandbox
 	nodes     []*Redis
