@@ -49,7 +49,7 @@ type Store interface {
 // Deps is what the console works with. All but the last are required.
 type Deps struct {
 	Operators Operators
-	Secret    []byte // that all apis of the installation have, and nobody else: sessions are signed with what follows from it
+	Secret    []byte // that all apis of the installation have, and nobody else: it signs sessions
 	Store     Store
 	Overview  *overview.Reader
 	Publisher *sales.Publisher

@@ -17,7 +17,8 @@ import (
 
 // formats are the functions of the templates.
 var formats = template.FuncMap{
-	"number": number[int64], "count": number[int], "rate": rate, "age": age, "instant": view.Time, "clock": clock, "precise": precise,
+	"number": number[int64], "count": number[int], "rate": rate, "age": age, "instant": view.Time,
+	"clock": clock, "precise": precise,
 	"money": payments.MoneyText, "words": func(s any) string { return words(fmt.Sprint(s)) },
 	"tone": toneOf[string], "zero": func(t time.Time) bool { return t.IsZero() },
 	"since": func(now, t time.Time) string { return age(now.Sub(t)) }, "plural": pluralOf, "sentence": sentence,

@@ -18,8 +18,8 @@ import (
 const (
 	// maxFormBytes bounds the body of a form: a reason, a note and a title, all escaped.
 	maxFormBytes = 32 << 10
-	// pageTimeout bounds what one page asks of the stores, auditTimeout a page that audits a sale. Both are below the write
-	// timeout of the server.
+	// pageTimeout bounds what one page asks of the stores, auditTimeout a page that audits a sale. Both are below the
+	// write timeout of the server.
 	pageTimeout, auditTimeout = 8 * time.Second, 25 * time.Second
 )
 

@@ -100,7 +100,8 @@ func TestHeaders(t *testing.T) {
 		}
 		policy := got.header.Get("Content-Security-Policy")
 		for _, part := range []string{
-			"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'",
+			"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "form-action 'self'",
+			"base-uri 'none'",
 		} {
 			if !strings.Contains(policy, part) {
 				t.Errorf("%s: the policy %q lacks %q", path, policy, part)

@@ -74,11 +74,13 @@ func TestTheFilterOfSales(t *testing.T) {
 	b := r.as("ann", operator.Read)
 	for path, says := range map[string]string{
 		"/console/": "all 3 open 2 sold out 0 paused 0 scheduled 1", "/console/?q=LAMP": "all 2 open 2 sold out 0 paused 0 scheduled 0",
-		"/console/?q=cha": "all 1 open 0", "/console/?phase=scheduled": "all 3 open 2", "/console/?q=none": "No sale is like that",
+		"/console/?q=cha": "all 1 open 0", "/console/?phase=scheduled": "all 3 open 2",
+		"/console/?q=none": "No sale is like that",
 	} {
 		b.want(http.StatusOK, b.get(path), says)
 	}
-	if got := textOf(b.get("/console/?phase=scheduled").body); strings.Contains(got, "lamp-1") || !strings.Contains(got, "chair") {
+	got := textOf(b.get("/console/?phase=scheduled").body)
+	if strings.Contains(got, "lamp-1") || !strings.Contains(got, "chair") {
 		t.Errorf("the filter chooses others: %s", got)
 	}
 }

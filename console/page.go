@@ -40,9 +40,14 @@ type section struct{ Name, Path string }
 
 // sections are the navigation, in the order in which somebody needs them on the day of a sale.
 var sections = []section{
-	{"Overview", root}, {"Orders", root + "orders"}, {"Dead letters", root + "dead-letters"},
-	{"Payments", root + "payments"}, {"Workers", root + "workers"}, {"Endpoints", root + "endpoints"},
-	{"Audit log", root + "log"}, {"Settings", root + "settings"},
+	{"Overview", root},
+	{"Orders", root + "orders"},
+	{"Dead letters", root + "dead-letters"},
+	{"Payments", root + "payments"},
+	{"Workers", root + "workers"},
+	{"Endpoints", root + "endpoints"},
+	{"Audit log", root + "log"},
+	{"Settings", root + "settings"},
 }
 
 // templates are the pages by name, each with the layout and the parts that all share.

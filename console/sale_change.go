@@ -32,7 +32,6 @@ type planned struct {
 	sale   *pipeline.Sale
 	view   saleView
 	change pipeline.SaleChange
-	to     int64 // what the total becomes by a reduction; 0: it is none
 }
 
 var saleVerbs = []saleVerb{

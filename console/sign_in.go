@@ -46,7 +46,8 @@ func (c *console) signIn(q *request) error {
 }
 
 func (q *request) refuseSignIn(to string, err error) error {
-	status, problem := http.StatusUnauthorized, ""
+	status := http.StatusUnauthorized
+	var problem string
 	var refused *auth.Refused
 	var tooMany *auth.TooManyAttempts
 	switch {

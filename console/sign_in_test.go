@@ -64,7 +64,9 @@ func TestASignIn(t *testing.T) {
 		t.Errorf("leads to %q", got.location)
 	}
 	cookie := got.header.Get("Set-Cookie")
-	for _, part := range []string{"sluice_console=", "; HttpOnly", "; SameSite=Strict", "; Path=/console/", "; Max-Age=43200"} {
+	for _, part := range []string{
+		"sluice_console=", "; HttpOnly", "; SameSite=Strict", "; Path=/console/", "; Max-Age=43200",
+	} {
 		if !strings.Contains(cookie, part) {
 			t.Errorf("cookie %q: want %q", cookie, part)
 		}
@@ -164,7 +166,8 @@ func TestForgedCookies(t *testing.T) {
 	sealed, sum, _ := strings.Cut(right, ".")
 	for name, value := range map[string]string{
 		"another installation's": foreign, "empty": "", "no seal": sealed, "empty seal": sealed + ".",
-		"changed": "A" + right[1:], "another seal": sealed + "." + strings.Repeat("A", len(sum)), "long": strings.Repeat(right, 40),
+		"changed": "A" + right[1:], "another seal": sealed + "." + strings.Repeat("A", len(sum)),
+		"long": strings.Repeat(right, 40),
 	} {
 		forger := r.browser()
 		forger.header.Set("Cookie", "sluice_console="+value)
@@ -200,7 +203,8 @@ func TestWhereASignInLeads(t *testing.T) {
 		}
 	}
 	for _, to := range []string{
-		"", "https://evil.example/console/", "//evil.example/console/", "/\\evil.example", "/console/../admin/v1/log", "javascript:x",
+		"", "https://evil.example/console/", "//evil.example/console/", "/\\evil.example", "/console/../admin/v1/log",
+		"javascript:x",
 		"/consolex", "/console/\r\nSet-Cookie: a=b", "console/", "/console/sign-in", "http:/console/", "https:console/",
 		"/console/" + strings.Repeat("a", 2000),
 	} {

@@ -247,13 +247,16 @@ func (f *orderFacts) endReason() string {
 func paymentSteps(p *payments.Payment) []step {
 	came := step{
 		At: p.ReceivedAt, Who: p.Actor, Tone: toneOf(p.Outcome), order: 3, Why: sentence(p.Detail),
-		What: "Payment " + words(p.Outcome), Path: root + "orders?q=" + p.PaymentID, Link: p.PaymentID,
+		What: "Payment " + words(p.Outcome), Path: root + "payments?sale=" + p.SaleID, Link: "Payments of the sale",
 	}
 	if money := payments.MoneyText(p.Amount, p.Currency); money != "" {
 		came.What += ", " + money
 	}
 	if p.Outcome == payments.Paid && came.Why == "" {
 		came.Why = "The order was awaiting it, and the amount was right."
+	}
+	if p.PaymentID != "" {
+		came.Why += " The provider's id is " + p.PaymentID + "."
 	}
 	all := []step{came}
 	if !p.RefundedAt.IsZero() {
@@ -262,7 +265,7 @@ func paymentSteps(p *payments.Payment) []step {
 			Why: sentence(payments.MoneyText(p.RefundedAmount, p.Currency) + ", all of it"),
 		})
 	} else if p.Outcome == payments.RefundDue {
-		all = append(all, step{What: "To be paid back", Tone: "warn", Why: sentence(string(words(p.Reason)))})
+		all = append(all, step{What: "To be paid back", Tone: "warn", Why: sentence(words(p.Reason))})
 	}
 	return all
 }

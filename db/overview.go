@@ -61,7 +61,7 @@ func (s overviewReads) UnitsByStatus(ctx context.Context, saleID string) (map[pi
 
 // ReleasesOf lists what an order has given back, or is to give back, by releases_pkey. Errors: KindUnavailable.
 func (s overviewReads) ReleasesOf(ctx context.Context, saleID, orderID string) ([]overview.OrderRelease, error) {
-	if _, err := uuid.Parse(orderID); err != nil {
+	if uuid.Validate(orderID) != nil {
 		return nil, nil // no order has such an id
 	}
 	return queryAll(ctx, s.Store, "releases of an order",

@@ -39,10 +39,10 @@ func shownSettings(cfg config.Config) []console.Setting {
 			Help: "Whether an order is refused where that can't be confirmed.",
 		},
 		{
-			Name: "STREAM_MAX_LAG", Value: strconv.Itoa(int(cfg.StreamMaxLag)),
+			Name: "STREAM_MAX_LAG", Value: strconv.Itoa(cfg.StreamMaxLag),
 			Help: "Orders that may wait on one partition before buyers are asked to come back later.",
 		},
-		{Name: "AUTH_MODE", Value: string(cfg.AuthMode), Help: "How buyers are identified."},
+		{Name: "AUTH_MODE", Value: cfg.AuthMode, Help: "How buyers are identified."},
 		{Name: "HTTP_ADDR", Value: cfg.HTTPAddr, Help: "Where buyers are served."},
 		{Name: "ACCEPT_JOURNAL", Value: cfg.AcceptJournal, Help: "Where accepts are kept until Postgres has them."},
 		{Name: "SHUTDOWN_TIMEOUT", Value: cfg.ShutdownTimeout.String(), Help: "How long a stop waits for what is under way."},

@@ -25,8 +25,8 @@ const (
 	rateOver = 900 * time.Millisecond
 	// MaxGlanced is how many sales a glance looks at: two readings of Redis each.
 	MaxGlanced = 200
-	// driftEvery is how often the units of the sales that are not over are checked while somebody looks, and driftSales how
-	// many of them.
+	// driftEvery is how often the units of the sales that are not over are checked while somebody looks, and driftSales
+	// how many of them.
 	driftEvery, driftSales = 5 * time.Second, 50
 )
 

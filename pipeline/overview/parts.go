@@ -52,9 +52,9 @@ type Slot struct {
 	Partition pipeline.Partition
 }
 
-// Event looks for an order's event in the stream of a partition; nil: it is not there, settled for instance. The order's
-// id was made just before the event, and both begin with a time in milliseconds. Errors: KindUnavailable, also where the
-// stream is too long to look for one order.
+// Event looks for an order's event in the stream of a partition; nil: it is not there, settled for instance. The
+// order's id was made just before the event, and both begin with a time in milliseconds. Errors: KindUnavailable, also
+// where the stream is too long to look for one order.
 func (s Parts) Event(ctx context.Context, p pipeline.Partition, id uuid.UUID) (*pipeline.Event, error) {
 	from := "-"
 	if id.Version() == 7 {

@@ -12,8 +12,8 @@ import (
 	"sluice/pipeline/retry"
 )
 
-// Stream is what waits on one partition: events that are not in Postgres yet, or not acknowledged. Each event is deleted
-// once it is settled.
+// Stream is what waits on one partition: events that are not in Postgres yet, or not acknowledged. Each event is
+// deleted once it is settled.
 type Stream struct {
 	Partition pipeline.Partition
 	Length    int64

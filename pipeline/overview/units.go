@@ -66,7 +66,8 @@ func (m *unitsMemory) of(saleID string) *unitsOfSale {
 	return one
 }
 
-// Units looks where the units of a sale are. Errors: KindUnavailable; KindNotLoaded, where Redis does not have the sale.
+// Units looks where the units of a sale are. Errors: KindUnavailable; KindNotLoaded, where Redis does not have the
+// sale.
 func (r *Reader) Units(ctx context.Context, sale *pipeline.Sale) (Units, error) {
 	counters, err := r.auditor.Counters(ctx, sale)
 	if err != nil {
