@@ -58,14 +58,12 @@ func (a *api) takePayment(c echo.Context) error {
 		wrong = checkWebhookID(payment.WebhookID)
 	}
 	ctx := c.Request().Context()
+	var recorded payments.Payment
 	if wrong != nil {
-		payment, err = a.Payments.Refuse(ctx, payment, payments.Refusal(payments.ReasonInvalid, "%s", wrong.Error()))
-		if err != nil {
-			return err
-		}
-		return sendPayment(c, &payment)
+		recorded, err = a.Payments.Refuse(ctx, payment, payments.Refusal(payments.ReasonInvalid, "%s", wrong.Error()))
+	} else {
+		recorded, err = a.Payments.Pay(ctx, payment)
 	}
-	recorded, err := a.Payments.Pay(ctx, payment)
 	if err != nil {
 		return err
 	}

@@ -177,6 +177,13 @@ func TestAReusedWebhookID(t *testing.T) {
 
 	r.expect(delivery("msg_4", refundOf("pay_"+bob.OrderID, nil)), 422, "refund-refused")
 	r.expect(delivery("msg_4", refundOf("pay_"+ann.OrderID, nil)), 422, "idempotency-key-reused")
+
+	invalid := map[string]any{"amount": nil}
+	r.expect(delivery("msg_1", paymentOf(ann, invalid)), 422, "idempotency-key-reused")
+	r.expect(delivery("msg_4", refundOf("pay_"+bob.OrderID, invalid)), 422, "idempotency-key-reused")
+	for range 2 { // its own id
+		r.expect(delivery("msg_5", paymentOf(ann, invalid)), 400, "invalid-request")
+	}
 }
 
 // empty takes everything out of a sale's streams, as settling does.

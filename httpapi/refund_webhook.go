@@ -37,7 +37,7 @@ func (a *api) takeRefund(c echo.Context, data json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if wrong == nil && !sameRefund(&refund, &record.Refund) {
+	if !sameRefund(&refund, &record.Refund) {
 		return webhookReused(refund.WebhookID)
 	}
 	return sendRefund(c, &record.Refund)
