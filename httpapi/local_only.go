@@ -11,7 +11,9 @@ import (
 )
 
 // forwardingHeaders are those by which proxies say for whom they ask.
-var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip"}
+var forwardingHeaders = []string{
+	"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
+}
 
 // LocalOnly lets programs on this machine through to a handler that listens on a loopback address. A browser on this
 // machine that shows a stranger's page can be made to ask this address under a name of the stranger's (DNS rebinding):
