@@ -24,7 +24,8 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 			headerRequestID,
 		},
 		ExposeHeaders: []string{
-			headerETag, headerLocation, "Preference-Applied", headerRetryAfter, headerAuthenticate, headerRequestID,
+			headerETag, headerLocation, "Preference-Applied", "RateLimit", "RateLimit-Policy", headerRetryAfter,
+			headerAuthenticate, headerRequestID,
 		},
 		AllowCredentials: true,
 		MaxAge:           int(preflightLife.Seconds()),

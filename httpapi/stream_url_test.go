@@ -110,7 +110,8 @@ func TestThePagesOfAnOrigin(t *testing.T) {
 	}
 	placed := r.expect(order("drop-1", "ann", "").with("Origin", shop), 202, "")
 	if placed.header.Get("Access-Control-Allow-Origin") != shop || placed.header.Get("Vary") != "Origin" ||
-		!strings.Contains(placed.header.Get("Access-Control-Expose-Headers"), "Location") {
+		!strings.Contains(placed.header.Get("Access-Control-Expose-Headers"), "Location") ||
+		!strings.Contains(placed.header.Get("Access-Control-Expose-Headers"), "RateLimit-Policy") {
 		t.Errorf("an order: got %v", placed.header)
 	}
 	// A page reads problems too.
