@@ -40,6 +40,13 @@ var (
 	allReplayRate = limits.Rate{Requests: 500, Per: time.Second}
 )
 
+// How often one client that is connected directly is told at once whether this api is well. The answers to more come
+// later, and none is refused: a load balancer asks for all of its clients. healthHold is below the second that probes
+// usually wait.
+var healthRate = limits.Rate{Requests: 50, Per: time.Second}
+
+const healthHold = 500 * time.Millisecond
+
 // Limits bound what one client may do at this api. The zero Limits bound nothing, as behind a gateway that does.
 type Limits struct {
 	Client limits.Rate // of one client address, an IPv6 /64 being one
@@ -53,6 +60,7 @@ type Limits struct {
 type guard struct {
 	addresses *limits.Addresses
 	clients   *limits.Limiter[netip.Prefix]
+	health    *limits.Limiter[netip.Prefix]
 	buyers    *limits.Limiter[string]
 	sales     *limits.Limiter[string]
 	waits     *limits.Concurrent[string] // by buyer
@@ -71,6 +79,7 @@ func newGuard(l Limits, reg prometheus.Registerer) *guard {
 	return &guard{
 		addresses: l.Addresses,
 		clients:   limits.NewLimiter[netip.Prefix]("client", l.Client),
+		health:    limits.NewLimiter[netip.Prefix]("health", healthRate),
 		buyers:    limits.NewLimiter[string]("buyer", l.Buyer),
 		sales:     limits.NewLimiter[string]("sale", l.Sale),
 		waits:     limits.NewConcurrent[string]("waits", maxWaits),
@@ -88,7 +97,7 @@ func newLimited(reg prometheus.Registerer) *prometheus.CounterVec {
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_http_limited_total",
 		Help: "Requests and connections that were refused, by the limit: client, buyer, sale, connections, " +
-			"client-connections, opened, webhooks, entry-hook or host.",
+			"client-connections, opened, webhooks, entry-hook or host; health: answers that were held back.",
 	}, []string{"limit"})
 	if reg == nil {
 		return counter
@@ -117,14 +126,30 @@ func (g *guard) client(r *http.Request) netip.Prefix {
 	return g.addresses.Client(r)
 }
 
-// takeClient counts a request of a client, before anything else is done for it. Health checks don't count: a load
-// balancer asks for all of its clients. Neither do webhooks, see chargeWebhook.
+// takeClient counts a request of a client, before anything else is done for it. Health checks count by themselves.
+// Webhooks don't, see chargeWebhook.
 func (g *guard) takeClient(c echo.Context) error {
 	client := g.client(c.Request())
-	if !client.IsValid() || isHealth(c.Path()) || c.Path() == paymentWebhookRoute {
+	switch {
+	case !client.IsValid() || c.Path() == paymentWebhookRoute:
 		return nil
+	case isHealth(c.Path()):
+		g.takeHealth(c.Request(), client)
+		return nil
+	default:
+		return g.limited(c.Request(), g.clients.Take(client, g.now()))
 	}
-	return g.limited(c.Request(), g.clients.Take(client, g.now()))
+}
+
+// takeHealth counts a health check of a client, and keeps it back where there were too many.
+func (g *guard) takeHealth(r *http.Request, client netip.Prefix) {
+	if g.addresses.IsProxy(limits.AddressOf(r.RemoteAddr)) {
+		return // whose connections are those of all its clients
+	}
+	if refused := g.health.Take(client, g.now()); refused != nil {
+		g.refused.WithLabelValues(refused.Policy).Inc()
+		pause(r.Context(), healthHold)
+	}
 }
 
 // peekWebhook refuses webhooks of a client that sent too many wrong ones.

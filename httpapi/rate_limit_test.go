@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"sluice/httpapi"
 	"sluice/httpapi/limits"
+	"sluice/internal/testkit"
 )
 
 // onLoopback are the test's own connections, as those of a proxy.
@@ -172,4 +175,30 @@ func TestStreamsAreTheBuyersOwn(t *testing.T) {
 
 func (r *rig) limitedBy(limit string) prometheus.Counter {
 	return httpapi.NewLimited(r.registry).WithLabelValues(limit)
+}
+
+// Health checks are never refused, and one client can't have so many answered at once that others wait.
+func TestHealthChecksAreHeldBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, limited(nil, httpapi.Limits{Client: perMinute(1)}))
+	var slowest atomic.Int64
+	testkit.Eventually(t, time.Minute, "more than 50 in a second", func() bool {
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				began := time.Now()
+				if got, err := r.try(get("/healthz", "")); err != nil || got.status != http.StatusOK {
+					t.Errorf("got %d, %v", got.status, err)
+				}
+				for took, most := int64(time.Since(began)), slowest.Load(); took > most; most = slowest.Load() {
+					slowest.CompareAndSwap(most, took)
+				}
+			})
+		}
+		all.Wait()
+		return testutil.ToFloat64(r.limitedBy("health")) > 0
+	})
+	if got := time.Duration(slowest.Load()); got < 500*time.Millisecond {
+		t.Errorf("the slowest of those took %s", got)
+	}
 }
