@@ -69,6 +69,7 @@ var kinds = []kind{
 	{name: "guessed tokens", admin: true, request: func(c, n int) string {
 		return fmt.Sprintf("GET /admin/v1/sales HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %d-%d\r\n\r\n", c, n)
 	}},
+	{name: "health checks", request: func(int, int) string { return "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n" }},
 	{name: "no HTTP", request: func(int, int) string { return "hello\r\n\r\n" }},
 	{name: "slow headers", slow: time.Second, request: orders(honestSale, "")},
 	{name: "slow bodies", slow: time.Second, slowBody: true, request: func(int, int) string {
