@@ -117,6 +117,11 @@ func TestAStoryInABrowser(t *testing.T) {
 	c.sees("awaiting payment 82")
 	c.accessible("sale")
 	c.shoot("sale")
+	c.open("/console/sales/drop-1/waitlist")
+	c.sees("7 buyers")
+	c.accessible("waitlist")
+	c.shoot("waitlist")
+	c.open("/console/sales/drop-1")
 	c.run("plan a pause, with the keyboard",
 		chromedp.Focus(`a[href$="/change/pause"]`), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#reason"))
 	c.sees("Nobody loses an order")

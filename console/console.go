@@ -143,6 +143,7 @@ func (c *console) routes() []route {
 		{pattern: "GET " + root + "workers/live", role: operator.Read, handle: c.streamWorkers, lasts: true},
 		{pattern: "GET " + root + "sales/{sale}", role: operator.Read, handle: c.showSale},
 		{pattern: "GET " + root + "sales/{sale}/live", role: operator.Read, handle: c.streamSale, lasts: true},
+		{pattern: "GET " + root + "sales/{sale}/waitlist", role: operator.Read, handle: c.showWaitlist},
 		{pattern: "GET " + root + "sales/{sale}/audit", role: operator.Read, handle: c.auditSale, limit: auditTimeout},
 		{pattern: "GET " + root + "sales/{sale}/change/{verb}", role: operator.Operate, handle: c.planSale},
 		{pattern: "POST " + root + "sales/{sale}/change/{verb}", role: operator.Operate, handle: c.changeSale},

@@ -30,8 +30,12 @@ type overviewView struct {
 	Filter salesFilter
 	Rows   []saleRow
 	Phases []phaseCount
+	Chosen int // sales that the filter chooses, of which maxRows are shown
 	Listed int // sales in all
 }
+
+// maxRows is how many sales the page shows: it is sent again with every change of one of them.
+const maxRows = 100
 
 // salesFilter is what of the sales is shown, as it stands in the address.
 type salesFilter struct{ Text, Phase string }
@@ -146,7 +150,10 @@ func (v *overviewView) list(g *overview.Glance) {
 			continue
 		}
 		counts[row.Phase]++
-		if v.Filter.Phase == "" || v.Filter.Phase == row.Phase {
+		if v.Filter.Phase != "" && v.Filter.Phase != row.Phase {
+			continue
+		}
+		if v.Chosen++; len(v.Rows) < maxRows {
 			v.Rows = append(v.Rows, row)
 		}
 	}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -83,6 +84,20 @@ func TestTheFilterOfSales(t *testing.T) {
 	if strings.Contains(got, "lamp-1") || !strings.Contains(got, "chair") {
 		t.Errorf("the filter chooses others: %s", got)
 	}
+}
+
+// TestManySales: the page shows some, says so, and the filter finds the others.
+func TestManySales(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pipelinetest.Options{NoSale: true})
+	now := time.Now()
+	for i := range 103 {
+		r.CreateSale(pipeline.Sale{ID: fmt.Sprintf("s-%03d", i), OpensAt: now, ClosesAt: now.Add(time.Hour)})
+	}
+	r.reload()
+	b := r.as("ann", operator.Read)
+	b.want(http.StatusOK, b.get("/console/"), "all 103", "The first 100 of 103", "s-099")
+	b.want(http.StatusOK, b.get("/console/?q=s-102"), "all 1 ", "s-102")
 }
 
 // TestLivePages: what changes is sent; a stream ends with its session.

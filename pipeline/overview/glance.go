@@ -23,8 +23,8 @@ const (
 	settingsEvery = 2 * time.Second
 	// rateOver is the shortest time over which rates are taken; shorter ones jump.
 	rateOver = 900 * time.Millisecond
-	// MaxGlanced is how many sales a glance looks at: two readings of Redis each.
-	MaxGlanced = 200
+	// MaxGlanced is how many sales a glance looks at: some 10 ms of Redis, in one round trip.
+	MaxGlanced = 1000
 	// driftEvery is how often the units of the sales that are not over are checked while somebody looks, and driftSales
 	// how many of them.
 	driftEvery, driftSales = 5 * time.Second, 50
