@@ -203,12 +203,12 @@ type countingStore struct {
 	done chan struct{}
 }
 
-func (c *countingStore) PersistOrders(ctx context.Context, g pipeline.Generation,
+func (c *countingStore) PersistMarked(ctx context.Context, g pipeline.Generation,
 	events []pipeline.Event,
-) ([]pipeline.PersistOutcome, error) {
-	outcomes, err := c.Store.PersistOrders(ctx, g, events)
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
+	outcomes, marks, err := c.Store.PersistMarked(ctx, g, events)
 	if err == nil && c.left.Add(-int64(len(events))) == 0 {
 		close(c.done)
 	}
-	return outcomes, err
+	return outcomes, marks, err
 }

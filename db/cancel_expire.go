@@ -98,11 +98,12 @@ func (s *Store) unchanged(ctx context.Context, o *pipeline.Order) (pipeline.Orde
 
 // expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left
 // to it; what it leaves is due again. An order expires once it is overdue by two clocks, Postgres' and this process':
-// one that is ahead must not take an order from a buyer who still has time to pay.
+// one that is ahead must not take an order from a buyer who still has time to pay. None expires on a server that was
+// not examined: it may have forgotten that they are paid.
 const expireQuery = `
 with due as (
 	select sale_id, id from orders
-	where status = 'awaiting_payment' and pay_by < least(now(), $3)
+	where status = 'awaiting_payment' and pay_by < least(now(), $3) and server_is_examined()
 	order by pay_by
 	limit $1
 	for no key update skip locked

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 )
 
 // Generation returns the present generation.
@@ -13,31 +14,32 @@ func (s *Store) Generation(ctx context.Context) (pipeline.Generation, error) {
 	return queryValue[pipeline.Generation](ctx, s, "generation", `select number from generation`)
 }
 
-// Verifications returns the present generation, and for each partition the one in which its latest verification began.
-func (s *Store) Verifications(
-	ctx context.Context,
-) (pipeline.Generation, map[pipeline.Partition]pipeline.Generation, error) {
+// Verifications returns the present generation, the one in which the latest verification of each partition began, and
+// whether this server was examined.
+func (s *Store) Verifications(ctx context.Context) (installation.Verifications, error) {
 	type verification struct {
 		present, begun pipeline.Generation
 		partition      pipeline.Partition
+		examined       bool
+		replaced       bool
 	}
+	found := installation.Verifications{Begun: map[pipeline.Partition]pipeline.Generation{}}
 	rows, err := queryAll(ctx, s, "verifications", func(row pgx.CollectableRow) (v verification, err error) {
-		return v, row.Scan(&v.present, &v.partition, &v.begun)
+		return v, row.Scan(&v.present, &v.partition, &v.begun, &v.examined, &v.replaced)
 	}, `
-		select g.number, coalesce(v.partition, -1), coalesce(v.generation, 0)
+		select g.number, coalesce(v.partition, -1), coalesce(v.generation, 0),
+			exists (select from examined_server where identity = server_identity()), not server_is_examined()
 		from generation g left join verified_partitions v on true`)
 	if err != nil {
-		return 0, nil, err
+		return found, err
 	}
-	var present pipeline.Generation
-	begun := make(map[pipeline.Partition]pipeline.Generation, len(rows))
 	for _, v := range rows {
-		present = v.present
+		found.Present, found.Examined, found.Replaced = v.present, v.examined, v.replaced
 		if v.begun > 0 {
-			begun[v.partition] = v.begun
+			found.Begun[v.partition] = v.begun
 		}
 	}
-	return present, begun, nil
+	return found, nil
 }
 
 // NextGeneration begins a new generation, in which some partitions are verified. It waits for the batches that are

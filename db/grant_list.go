@@ -70,6 +70,8 @@ var grants = []grant{
 	// A verification, which any of them may be asked for.
 	{"generation", "select, update (number)", "select, update (number)", "select, update (number)"},
 	{"verified_partitions", keeps, keeps, keeps},
+	{"examined_server", keeps, keeps, keeps},
+	{"ledger_losses", keeps, keeps, keeps},
 	{"leases", owns, owns, owns},
 	{"accept_journals", owns, reads, reads},
 	{"covered_partitions", keeps, reads, reads},

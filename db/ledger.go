@@ -126,6 +126,10 @@ func (r *ledgerReader) watermarks(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	r.ledger.LostOn, err = r.perPartition(ctx, `select partition, lost from watermarks where sale_id = $1 and lost > 0`)
+	if err != nil {
+		return err
+	}
 	r.ledger.Withdrawn, err = r.perPartition(ctx, `
 		select partition, withdrawn from watermarks where sale_id = $1 and withdrawn > 0`)
 	return err

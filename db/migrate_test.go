@@ -16,7 +16,7 @@ import (
 )
 
 // newest is the last migration that this build has.
-const newest = 37
+const newest = 38
 
 func TestMigrateFromEmptyAndAgain(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"maps"
 
 	"github.com/google/uuid"
 
@@ -25,26 +26,39 @@ const persistRounds = 3
 func (s *Store) PersistOrders(
 	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
 ) ([]pipeline.PersistOutcome, error) {
+	outcomes, _, err := s.persist(ctx, fencing{generation: generation}, events)
+	return outcomes, err
+}
+
+// fencing is what a statement that persists joins.
+type fencing struct {
+	generation pipeline.Generation
+	unexamined bool // also on a server that was not examined
+}
+
+func (s *Store) persist(
+	ctx context.Context, fence fencing, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
 	if len(events) > pipeline.MaxPersistBatch {
-		return nil, pipeline.Errorf(pipeline.KindInvalid, "%d events at once: at most %d are allowed",
+		return nil, nil, pipeline.Errorf(pipeline.KindInvalid, "%d events at once: at most %d are allowed",
 			len(events), pipeline.MaxPersistBatch)
 	}
 	accepts, err := readAccepts(events)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	outcomes := make([]pipeline.PersistOutcome, len(events))
+	r := persistResult{make([]pipeline.PersistOutcome, len(events)), map[pipeline.SalePartition]int64{}}
 	for range persistRounds {
-		if accepts, err = s.persistRound(ctx, generation, accepts, outcomes); err != nil {
-			return nil, err
+		if accepts, err = s.persistRound(ctx, fence, accepts, r); err != nil {
+			return nil, nil, err
 		}
 		if len(accepts) == 0 {
-			return outcomes, nil
+			return r.outcomes, r.marks, nil
 		}
 	}
-	return nil, pipeline.Errorf(pipeline.KindUnavailable, "%d orders met conflicts that came and went", len(accepts))
+	return nil, nil, pipeline.Errorf(pipeline.KindUnavailable, "%d orders met conflicts that came and went", len(accepts))
 }
 
 // accept is an event with its place in the caller's batch.
@@ -76,32 +90,39 @@ func (a *accept) same(partition pipeline.Partition, sequence int64) bool {
 	return a.Partition == partition && a.Sequence == sequence
 }
 
+// persistResult is what became of a batch.
+type persistResult struct {
+	outcomes []pipeline.PersistOutcome // by the event's place in it
+	marks    map[pipeline.SalePartition]int64
+}
+
 // persistRound inserts what it can, sets the outcomes, and returns the accepts that must be tried again.
 func (s *Store) persistRound(
-	ctx context.Context, generation pipeline.Generation, accepts []accept, outcomes []pipeline.PersistOutcome,
+	ctx context.Context, fence fencing, accepts []accept, r persistResult,
 ) ([]accept, error) {
 	if len(accepts) == 0 {
 		return nil, nil
 	}
 	first := firstOfEach(accepts)
-	inserted, err := retryCollisions(ctx, func() (map[orderKey]struct{}, error) {
-		return s.insertOrders(ctx, generation, first)
+	inserted, err := retryCollisions(ctx, func() (stored, error) {
+		return s.insertOrders(ctx, fence, first)
 	})
 	if err != nil {
 		return nil, wrap(err, "persist orders")
 	}
+	maps.Copy(r.marks, inserted.marks)
 	var missing []accept
 	for _, a := range accepts {
-		if _, ok := inserted[a.key]; !ok {
+		if _, ok := inserted.keys[a.key]; !ok {
 			missing = append(missing, a)
 			continue
 		}
-		outcomes[a.index] = outcomeBeside(first[a.key], a)
+		r.outcomes[a.index] = outcomeBeside(first[a.key], a)
 	}
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	return s.findConflicts(ctx, missing, outcomes)
+	return s.findConflicts(ctx, missing, r)
 }
 
 // firstOfEach keeps the first accept of each order: the one that is inserted if it is new.

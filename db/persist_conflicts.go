@@ -31,10 +31,10 @@ left join lateral (
 ) buyer on true
 left join lateral (select id from orders where number = i.number limit 1) same on true`
 
-// findConflicts sets the outcome of accepts that were not inserted. It returns those that conflict with nothing any
+// findConflicts sets the outcome of accepts that were not inserted, and the marks of their sales. It returns those that conflict with nothing any
 // more: the other order was closed, or the sale was created, since the insert.
 func (s *Store) findConflicts(
-	ctx context.Context, missing []accept, outcomes []pipeline.PersistOutcome,
+	ctx context.Context, missing []accept, r persistResult,
 ) ([]accept, error) {
 	columns := newAcceptColumns(len(missing))
 	for _, a := range missing {
@@ -51,11 +51,14 @@ func (s *Store) findConflicts(
 	var found conflicts
 	_, err = pgx.ForEachRow(rows, found.into(&index), func() error {
 		a := missing[index-1]
-		if outcomes[a.index] = found.outcome(&a); outcomes[a.index] == "" {
+		if r.outcomes[a.index] = found.outcome(&a); r.outcomes[a.index] == "" {
 			again = append(again, a)
 		}
 		return nil
 	})
+	if err == nil {
+		err = s.markStored(ctx, missing, r.marks)
+	}
 	if err == nil && len(again) < len(missing) { // the caller acknowledges those, and nothing was written
 		err = s.confirm(ctx)
 	}

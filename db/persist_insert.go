@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
@@ -14,7 +15,7 @@ import (
 // twice, which costs half as much again for each order. The parts run in the order in which they read each other:
 //
 //   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
-//     before this is over (00007_generation.sql).
+//     before this is over (00007_generation.sql). None on a server that was not examined (00038_ledger_marks.sql).
 //   - inserted: new rows by the order of their keys, so that two batches which share events wait for each other in one
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
 //     An order of more units than the sale ever allowed is no row: no script can have accepted it. Nor is one of a sale
@@ -34,7 +35,7 @@ const (
 
 const insertHead = `
 with fence as (
-	select from join_generation() as number where number = $9
+	select from join_generation() as number where number = $9 and ($13 or server_is_examined())
 ), input as (
 	select i.sale_id, i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
 		i.partition::smallint as partition, i.sequence, i.accepted_at, i.key_hash, nullif(i.ticket, 0) as ticket
@@ -59,60 +60,75 @@ const insertTail = `
 ), moved as (
 	select sale_id, quantity as units from inserted
 ), ` + countMoved + `, marked as (
-	insert into watermarks as w (sale_id, partition, seq)
-	select i.sale_id, i.partition, max(i.sequence)
+	insert into watermarks as w (sale_id, partition, seq, stored)
+	select i.sale_id, i.partition, max(i.sequence), count(*)
 	from inserted i
 	join counted c on c.id = i.sale_id
 	group by i.sale_id, i.partition
 	order by i.sale_id, i.partition
 	on conflict (sale_id, partition) do update
-	set seq = greatest(w.seq, excluded.seq), updated_at = now()
+	set seq = greatest(w.seq, excluded.seq), stored = w.stored + excluded.stored, updated_at = now()
+	returning sale_id, partition, stored
 )
-select sale_id, id from inserted
+select sale_id, id, null::smallint, null::bigint from inserted
 union all
-select '', '00000000-0000-0000-0000-000000000000'::uuid from fence`
+select sale_id, null, partition, stored from marked
+union all
+select '', null, null, null from fence`
+
+// stored is what a statement wrote: the keys of the new rows, and the marks of their sales.
+type stored struct {
+	keys  map[orderKey]struct{}
+	marks map[pipeline.SalePartition]int64
+}
 
 // insertOrders writes the orders that have no row yet, and returns their keys. Almost always that is all of them: what
 // a worker fetches again, because another one died, is the exception.
 func (s *Store) insertOrders(
-	ctx context.Context, generation pipeline.Generation, accepts map[orderKey]accept,
-) (map[orderKey]struct{}, error) {
-	inserted, err := s.insert(ctx, insertNewQuery, generation, accepts)
+	ctx context.Context, fence fencing, accepts map[orderKey]accept,
+) (stored, error) {
+	inserted, err := s.insert(ctx, insertNewQuery, fence, accepts)
 	if hasCode(err, codeUniqueViolation) {
-		return s.insert(ctx, insertQuery, generation, accepts)
+		return s.insert(ctx, insertQuery, fence, accepts)
 	}
 	return inserted, err
 }
 
-// insert runs one of the statements and returns the keys of the new rows.
+// insert runs one of the statements.
 func (s *Store) insert(
-	ctx context.Context, query string, generation pipeline.Generation, accepts map[orderKey]accept,
-) (map[orderKey]struct{}, error) {
+	ctx context.Context, query string, fence fencing, accepts map[orderKey]accept,
+) (stored, error) {
 	columns := newAcceptColumns(len(accepts))
 	for _, a := range accepts {
 		columns.add(a)
 	}
 	rows, err := s.pool.Query(ctx, query, columns.sales, columns.orders, columns.numbers, columns.users,
-		columns.quantities, columns.partitions, columns.sequences, columns.times, generation, time.Now(), columns.keyHashes,
-		columns.tickets)
+		columns.quantities, columns.partitions, columns.sequences, columns.times, fence.generation, time.Now(),
+		columns.keyHashes, columns.tickets, fence.unexamined)
 	if err != nil {
-		return nil, err
+		return stored{}, err
 	}
-	inserted := make(map[orderKey]struct{}, len(accepts))
+	wrote := stored{make(map[orderKey]struct{}, len(accepts)), map[pipeline.SalePartition]int64{}}
 	current := false
-	var key orderKey
-	_, err = pgx.ForEachRow(rows, []any{&key.sale, &key.order}, func() error {
-		if key.sale == "" { // the fence's own row
+	var sale string
+	var order *uuid.UUID // of a row of inserted
+	var partition *pipeline.Partition
+	var count *int64
+	_, err = pgx.ForEachRow(rows, []any{&sale, &order, &partition, &count}, func() error {
+		switch {
+		case order != nil:
+			wrote.keys[orderKey{sale, *order}] = struct{}{}
+		case count != nil:
+			wrote.marks[pipeline.SalePartition{SaleID: sale, Partition: *partition}] = *count
+		default: // the fence's own row
 			current = true
-			return nil
 		}
-		inserted[key] = struct{}{}
 		return nil
 	})
 	if err == nil && !current {
-		err = pipeline.ErrStaleGeneration
+		err = s.fenced(ctx)
 	}
-	return inserted, err
+	return wrote, err
 }
 
 // acceptColumns are accepts turned into one array per column, which is how unnest takes them. Numbers go as bigint and

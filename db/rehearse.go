@@ -13,7 +13,7 @@ import (
 func (s *Store) Rehearse(ctx context.Context) error {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	_, err := s.insertOrders(ctx, -1, nil)
+	_, err := s.insertOrders(ctx, fencing{generation: -1}, nil)
 	if errors.Is(err, pipeline.ErrStaleGeneration) {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 // Store is sales and orders in Postgres. It is safe for concurrent use and has a bounded pool of connections.
 type Store struct {
 	pool *pool
+	forgotten
 }
 
 // Open returns a Store. It does not connect: Ping checks whether Postgres answers, and a Postgres that starts later is
@@ -35,7 +36,9 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 		return nil, badURL(err)
 	}
 	leaves.Store(connections)
-	return &Store{pool: &pool{connections}}, nil
+	s := &Store{pool: &pool{connections}}
+	s.forgotten = forgotten{s}
+	return s, nil
 }
 
 // Close waits for the calls in progress and closes every connection.

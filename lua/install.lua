@@ -67,6 +67,9 @@ if redis.call('HLEN', staged) ~= tonumber(slots) or redis.call('ZCARD', staged_w
   return 'incomplete'
 end
 
+-- The mark of settle.lua stays: what Postgres had stored does not depend on what Redis has lost.
+local has = redis.pcall('HGET', sale, 'settled')
+local settled = type(has) == 'string' and tonumber(has) and has
 join_group(sale, group)
 redis.call('UNLINK', sale, buyers, waitlist, waiting, ended)
 if tonumber(slots) > 0 then
@@ -86,4 +89,7 @@ end
 redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, 'closes_ms', closes_ms,
   'max_quantity', max_quantity, 'state', state, 'version', version, 'accepted', accepted, 'released', released,
   'waitlist', limit, 'tickets', tickets, 'waiting', entries, group_fields(group, group_limit))
+if settled then
+  redis.call('HSET', sale, 'settled', settled)
+end
 return 'installed'

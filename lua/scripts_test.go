@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -155,8 +156,8 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 		},
 		"settle.lua": func(n int) error {
 			var items []lua.SettleItem
-			for range n {
-				items = append(items, lua.SettleItem{EntryID: "1-1", LockKey: "lock"})
+			for i := range n {
+				items = append(items, lua.SettleItem{EntryID: "1-1", LockKey: "lock", SaleKey: fmt.Sprint("sale", i), Stored: 1})
 			}
 			_, err := lua.Settle(ctx, s, "stream", group, "token", items)
 			return err

@@ -22,6 +22,10 @@ const maxSettleBatch = 1000
 type SettleItem struct {
 	EntryID string // milliseconds-sequence
 	LockKey string // in the hash slot of the stream; empty when there was no lock
+	// SaleKey is the order's sale, whose mark becomes Stored: how many rows Postgres had stored of it on this partition,
+	// once this order's was among them. Empty: nothing is marked.
+	SaleKey string
+	Stored  int64
 }
 
 // Settle acknowledges and deletes 1 to 1000 entries and frees those of their locks that still have the token, which may
@@ -47,8 +51,12 @@ func settleCall(stream, group, token string, items []SettleItem) (keys []string,
 	if err := checkBatch(len(items), maxSettleBatch); err != nil {
 		return nil, nil, err
 	}
-	keys = append(make([]string, 0, 1+len(items)), stream)
-	args = append(make([]any, 0, 2+len(items)), group, token)
+	marks := marksOf(items)
+	keys = append(make([]string, 0, 1+len(marks)+len(items)), stream)
+	args = append(make([]any, 0, 3+len(marks)+len(items)), group, token, len(marks))
+	for _, m := range marks {
+		keys, args = append(keys, m.SaleKey), append(args, m.Stored)
+	}
 	for i := range items {
 		item := &items[i]
 		if err := checkEntryID(item.EntryID); err != nil {
@@ -64,4 +72,21 @@ func settleCall(stream, group, token string, items []SettleItem) (keys []string,
 		keys = append(keys, item.LockKey)
 	}
 	return slices.Clip(keys), args, nil
+}
+
+// marksOf returns one item for each sale: the one with the highest count. A batch is of few sales.
+func marksOf(items []SettleItem) (marks []SettleItem) {
+	for i := range items {
+		item := &items[i]
+		if item.SaleKey == "" {
+			continue
+		}
+		at := slices.IndexFunc(marks, func(m SettleItem) bool { return m.SaleKey == item.SaleKey })
+		if at < 0 {
+			marks = append(marks, *item)
+		} else if item.Stored > marks[at].Stored {
+			marks[at] = *item
+		}
+	}
+	return marks
 }

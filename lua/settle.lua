@@ -10,22 +10,32 @@
 -- count (its lag becomes unknown), while leaving it costs one more idempotent delivery. One that the group is past and
 -- that is not pending was settled before: by the first run of this call, or by another worker.
 --
+-- What is settled is marked in its sale: how many rows Postgres had stored of it by then. A Postgres that says less
+-- later was restored, or is a standby that lagged. A sale that is not there is not marked, and a mark is never lowered.
+--
 -- KEYS[1] orders    stream of order events
--- KEYS[+1] lock     one for each lock held, 0 to 1000 of them
+-- then for each sale to mark, 0 to 1000 of them:
+-- KEYS[+1] sale     hash: state settled
+-- then for each lock held, 0 to 1000 of them:
+-- KEYS[+1] lock     of an order
 --
 -- ARGV[1] group     the consumer group
 -- ARGV[2] token     the value that the locks have while they are ours
+-- ARGV[3] sales     how many sales to mark
+-- then for each sale:
+-- ARGV[+1] settled  rows that Postgres had stored of it on this partition, by its own count
 -- then for each entry, 1 to 1000 of them:
 -- ARGV[+1] entry_id  of the stream
 --
 -- Returns the number of entries acknowledged now.
--- Raises BADCALL if there is no entry, or its id is not one; nothing changes.
+-- Raises BADCALL if there is no entry, its id is not one, or a mark is no number; nothing changes.
 --
--- Cost: O(entries + locks): one XACK, one XDEL, one MGET, one DEL; one XINFO where others settled some. It needs no
--- memory, so it works on a server that is full.
+-- Cost: O(entries + locks + sales): one XACK, one XDEL, one MGET, one DEL, and an HMGET and an HSET for each sale; one
+-- XINFO where others settled some. XACK goes first, which lets it run on a server that is full; a mark takes few bytes.
 
 local orders = KEYS[1]
-local group, token = ARGV[1], ARGV[2]
+local group, token, sales = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local fixed = 3
 local call = redis.call -- one lookup instead of one for each entry
 
 -- parts are the two numbers of an entry id.
@@ -49,17 +59,22 @@ local function delivered(groups)
   return 0, 0
 end
 
-if #ARGV < 3 then
+if not sales or sales < 0 or #KEYS < 1 + sales or #ARGV < fixed + sales + 1 then
   return redis.error_reply('BADCALL settle: no entries')
 end
+for i = fixed + 1, fixed + sales do
+  if not tonumber(ARGV[i]) then
+    return redis.error_reply('BADCALL settle: a mark is no number')
+  end
+end
 
-for i = 3, #ARGV do -- before the first write: a bad id in the middle would end a half-done batch
+for i = fixed + sales + 1, #ARGV do -- before the first write: a bad id in the middle would end a half-done batch
   if not string.find(ARGV[i], '^%d+%-%d+$') then
     return redis.error_reply('BADCALL settle: not an entry id')
   end
 end
 
-local entries = { unpack(ARGV, 3) }
+local entries = { unpack(ARGV, fixed + sales + 1) }
 local acked = call('XACK', orders, group, unpack(entries))
 if acked < #entries then
   local past = {}
@@ -77,11 +92,21 @@ if #entries > 0 then
   call('XDEL', orders, unpack(entries))
 end
 
-if #KEYS > 1 then
-  local values = call('MGET', unpack(KEYS, 2))
+for i = 1, sales do
+  local sale, settled = KEYS[1 + i], ARGV[fixed + i]
+  -- pcall: a key that is no sale must not keep its orders' locks; a verification finds it
+  local has = redis.pcall('HMGET', sale, 'state', 'settled')
+  if not has.err and has[1] and tonumber(settled) > (tonumber(has[2]) or 0) then
+    call('HSET', sale, 'settled', settled)
+  end
+end
+
+local first = 2 + sales
+if #KEYS >= first then
+  local values = call('MGET', unpack(KEYS, first))
   local ours = {}
-  for i = 2, #KEYS do
-    if values[i - 1] == token then
+  for i = first, #KEYS do
+    if values[i - first + 1] == token then
       ours[#ours + 1] = KEYS[i]
     end
   end

@@ -195,3 +195,32 @@ func TestSettleRefusesBadItemsUnsent(t *testing.T) {
 		}
 	})
 }
+
+// A sale's mark only rises, whatever order batches are settled in; a sale that is not there gets none, and a key that is
+// no sale is left alone.
+func TestSettleMarksSales(t *testing.T) {
+	f := newFixture(t)
+	ids := f.delivered(5)
+	missing, spoilt := f.saleKeys.Sale+"-missing", f.saleKeys.Sale+"-spoilt"
+	f.do("SET", spoilt, "x")
+	settled := func() string { return f.rdb.HGet(f.ctx, f.saleKeys.Sale, "settled").Val() }
+	for i, step := range []struct {
+		stored int64
+		want   string
+	}{{7, "7"}, {9, "9"}, {8, "9"}} {
+		f.mustSettle(
+			lua.SettleItem{EntryID: ids[i], SaleKey: f.saleKeys.Sale, Stored: step.stored - 1},
+			lua.SettleItem{EntryID: "1-1", SaleKey: f.saleKeys.Sale, Stored: step.stored},
+			lua.SettleItem{EntryID: "1-2", SaleKey: missing, Stored: 3},
+			lua.SettleItem{EntryID: "1-3", SaleKey: spoilt, Stored: 3},
+		)
+		if got := settled(); got != step.want {
+			t.Errorf("after %d rows: the mark is %q, want %s", step.stored, got, step.want)
+		}
+	}
+	f.do("SET", f.lockKey(4), "token")
+	f.mustSettle(lua.SettleItem{EntryID: ids[3], LockKey: f.lockKey(4)})
+	if n := f.rdb.Exists(f.ctx, missing, f.lockKey(4)).Val(); n != 0 || settled() != "9" {
+		t.Errorf("%d keys are left, and the mark is %q; want none, 9", n, settled())
+	}
+}

@@ -41,5 +41,6 @@ type Ledger struct {
 	Applied     map[Partition]int64   // releases that are marked as given back to Redis
 	Letters     int64                 // dead letters of the sale that wait for an operator
 	Lost        int64                 // accepts that rebuilds found lost
+	LostOn      map[Partition]int64   // the same, per partition
 	Rebuilds    int64                 // rebuilds of the sale, each with its line in the audit log
 }

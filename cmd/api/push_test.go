@@ -218,15 +218,15 @@ type noted struct {
 	note func(orderID string, at time.Time)
 }
 
-func (n noted) PersistOrders(
+func (n noted) PersistMarked(
 	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
-) ([]pipeline.PersistOutcome, error) {
-	outcomes, err := n.Store.PersistOrders(ctx, g, events)
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
+	outcomes, marks, err := n.Store.PersistMarked(ctx, g, events)
 	now := time.Now()
 	for i := range outcomes {
 		n.note(events[i].OrderID, now)
 	}
-	return outcomes, err
+	return outcomes, marks, err
 }
 
 func (n noted) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, error) {

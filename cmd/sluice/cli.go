@@ -36,6 +36,7 @@ type cli struct {
 	Retention  retentionCmd  `cmd:"" help:"Show how long orders are kept, what was dropped, and what holds a sale back."`
 	Audit      auditCmd      `cmd:"" help:"Prove that no unit was lost, sold twice or leaked. Exit code 1 if one was."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Show what a sale would be in Redis if it were rebuilt from Postgres and the stream; with --apply, do it."`
+	Ledger     ledgerCmd     `cmd:"" help:"Show when Postgres had gone back, what was stored again, and what to ask the payment provider."`
 	Journal    journalCmd    `cmd:"" help:"List, check and replay the accept journals of apis."`
 	Bench      benchCmd      `cmd:"" help:"Place real orders by a schedule, on your own installation, and show how long buyers wait. It asks first."`
 	Health     healthCmd     `cmd:"" help:"Ask a health address; exit code 0 if it answers well."`

@@ -17,6 +17,13 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
+// printLine prints a value as one line of JSON, in a list that is too long for one value.
+func (a *app) printLine(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
 // answer prints a value for programs, or a line about it for people.
 func (a *app) answer(v any, format string, args ...any) error {
 	if a.json {

@@ -154,7 +154,7 @@ func (p *Parts) Auditor() *audit.Auditor { return audit.NewAuditor(p.Redis, p.Ke
 func (p *Parts) VerifierConfig() recovery.VerifierConfig {
 	return recovery.VerifierConfig{
 		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Partitions: p.Partitions, Fence: p.Fence,
-		Metrics: p.Metrics.Recovery, Log: p.Log,
+		Metrics: p.Metrics.Recovery, Log: p.Log, Ledger: p.Postgres, Burier: p.Burier(),
 	}
 }
 

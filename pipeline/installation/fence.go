@@ -20,9 +20,18 @@ const (
 
 // FenceStore is what a Fence needs of Postgres.
 type FenceStore interface {
-	// Verifications returns the present generation, and for each partition the one in which its latest verification
-	// began. Partitions that were never verified are left out.
-	Verifications(ctx context.Context) (pipeline.Generation, map[pipeline.Partition]pipeline.Generation, error)
+	Verifications(ctx context.Context) (Verifications, error)
+}
+
+// Verifications are what Postgres says of those of Redis, and of its own examination.
+type Verifications struct {
+	Present pipeline.Generation
+	// Begun is, for each partition, the generation in which its latest verification began. Partitions that were never
+	// verified are left out.
+	Begun map[pipeline.Partition]pipeline.Generation
+	// Examined says that this server process was compared with Redis since it started; Replaced, that another one was
+	// before, which is not the same where none ever was.
+	Examined, Replaced bool
 }
 
 // Fence knows in which generation each partition was verified last, as far as Postgres said. A server that was verified
@@ -35,6 +44,8 @@ type Fence struct {
 	reading     sync.Mutex // lets one Refresh run at a time
 	generations [pipeline.MaxPartitions]atomic.Int64
 	readAt      atomic.Pointer[time.Time] // when the latest reading began; nil before the first
+	unexamined  atomic.Bool               // according to the latest reading
+	replaced    atomic.Bool               // likewise
 }
 
 // NewFence returns a Fence that knows nothing yet. Current fails once what it knows is older than maxAge; zero: never.
@@ -59,15 +70,30 @@ func (f *Fence) Refresh(ctx context.Context) (pipeline.Generation, error) {
 	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
 	defer cancel()
 	began := time.Now()
-	present, verified, err := f.store.Verifications(ctx)
+	read, err := f.store.Verifications(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for p := range f.generations {
-		f.generations[p].Store(int64(verified[pipeline.Partition(p)]))
+		f.generations[p].Store(int64(read.Begun[pipeline.Partition(p)]))
 	}
+	f.unexamined.Store(!read.Examined)
+	f.replaced.Store(read.Replaced)
 	f.readAt.Store(&began)
-	return present, nil
+	return read.Present, nil
+}
+
+// Unexamined reports whether Postgres was, at the latest reading, a server process that was not compared with Redis.
+// Not before the first reading.
+func (f *Fence) Unexamined() bool { return f != nil && f.unexamined.Load() }
+
+// Examined returns ErrUnexamined while Postgres is, as of the latest reading, another server process than the one that
+// was compared with Redis last: what it does not know may be what it has forgotten.
+func (f *Fence) Examined() error {
+	if f != nil && f.replaced.Load() {
+		return ErrUnexamined
+	}
+	return nil
 }
 
 // Generation is the one in which a partition was verified last, as far as is known. Zero: nothing is known.
@@ -106,3 +132,8 @@ var errUnfenced = pipeline.Errorf(pipeline.KindNotLoaded,
 var ErrSuperseded = pipeline.Errorf(pipeline.KindUnavailable,
 	"another Redis server was verified since; this one still trusts itself, and nothing is taken from it: "+
 		"remove it, or, if it is the right one after all, run `sluice rebuild --apply` against it")
+
+// ErrUnexamined says that nothing was persisted, because Postgres is another server process than the one that was
+// compared with Redis last.
+var ErrUnexamined = pipeline.Errorf(pipeline.KindUnavailable,
+	"Postgres restarted or was replaced, and was not compared with Redis yet; orders wait in the stream until it is")

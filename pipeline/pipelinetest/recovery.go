@@ -33,7 +33,7 @@ func (r *Rig) Verifies() {
 func (r *Rig) VerifierConfig() recovery.VerifierConfig {
 	return recovery.VerifierConfig{
 		Redis: r.Redis, Keys: r.Keys, Store: r.Store, Partitions: r.Options.Partitions, Fence: r.Fence,
-		Metrics: r.Metrics.Recovery, Log: r.Logger,
+		Metrics: r.Metrics.Recovery, Log: r.Logger, Ledger: r.Store, Burier: r.Burier(),
 	}
 }
 

@@ -11,6 +11,9 @@
 // A Reconciler runs in the one worker that is elected (reconcile.go): it compares units and buyers while a sale is
 // running, and exports what it finds. A Repairer (repair.go) rebuilds a sale that an audit has proved wrong.
 //
+// Postgres can go back, too. examine.go compares one that restarted, or took another's place, with the marks that Redis
+// keeps; bring_home.go stores again what it has forgotten, restore_orders.go the orders of slots.
+//
 // The package relies on the scripts, which admit nobody on a partition that is not trusted, on the generation in
 // Postgres, which refuses what was fetched before a verification, and on package audit for the proof that something is
 // wrong. It does not bring back accepts that neither Postgres nor the stream has: the process that knows them submits

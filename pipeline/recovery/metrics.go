@@ -14,6 +14,8 @@ type Metrics struct {
 	rebuilds       *prometheus.CounterVec
 	acceptsMissing prometheus.Counter
 	uncovered      prometheus.Counter
+	ledgerLosses   prometheus.Counter
+	ordersRestored prometheus.Counter
 	repaired       *prometheus.CounterVec
 	// Those below are exported by the one Reconciler that is elected.
 	stockRemaining *prometheus.GaugeVec
@@ -39,6 +41,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_accepts_missing_total",
 			Help: "Accepts that a rebuild found neither in Postgres nor in the stream; some come back, " +
 				"see sluice_accepts_readmitted_total.",
+		}),
+		ledgerLosses: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_ledger_losses_total",
+			Help: "Times that Postgres was found to have forgotten what Redis knows; every attempt to store it again counts.",
+		}),
+		ordersRestored: factory.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_ledger_orders_restored_total",
+			Help: "Orders that Postgres had forgotten, and that were stored again from Redis.",
 		}),
 		uncovered: factory.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_accept_journals_uncovered_total",

@@ -42,14 +42,15 @@ func (r *round) rebuildPartition(ctx context.Context, p pipeline.Partition, behi
 	return r.each(ctx, []pipeline.Partition{p}, lua.Reopen, lua.Reopening)
 }
 
-// inFlight reads the stream's events of some sales, oldest first, by sale id. It comes before Postgres is read: an
-// event that a worker persists meanwhile is then seen in both, and counted once, by its order id; it is never missed.
+// inFlight reads the stream's events of some sales (nil: of all), oldest first, by sale id. It comes before Postgres is
+// read: an event that a worker persists meanwhile is then seen in both, and counted once, by its order id; it is never
+// missed.
 func (v *Verifier) inFlight(
 	ctx context.Context, p pipeline.Partition, sales map[string]bool,
 ) (map[string][]pipeline.Event, error) {
 	found := map[string][]pipeline.Event{}
 	err := redisstore.EachEvent(ctx, v.Redis, v.Keys, p, func(e pipeline.Event) bool {
-		if sales[e.SaleID] {
+		if sales == nil || sales[e.SaleID] {
 			found[e.SaleID] = append(found[e.SaleID], e)
 		}
 		return true

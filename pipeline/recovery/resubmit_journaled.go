@@ -90,6 +90,10 @@ func (v *Verifier) cover(
 	if _, err := v.Fence.Refresh(ctx); err != nil {
 		return left, err
 	}
+	// An order that Postgres has forgotten may have ended: it must not take units again.
+	if err := v.Fence.Examined(); err != nil {
+		return left, err
+	}
 	v.covering.Store(true)
 	defer v.covering.Store(false)
 	done, err := v.Accepts.Resubmit(ctx, left)

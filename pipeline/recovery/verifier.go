@@ -13,6 +13,7 @@ import (
 	"sluice/lua"
 	"sluice/pipeline"
 	"sluice/pipeline/audit"
+	"sluice/pipeline/deadletter"
 	"sluice/pipeline/installation"
 	"sluice/pipeline/journal"
 	"sluice/pipeline/retry"
@@ -92,6 +93,7 @@ type Verifier struct {
 	looked time.Time       // when the previous look began; zero before the first
 
 	saw      atomic.Pointer[time.Time] // when the last look began at a server that may be used; nil before the first
+	running  bool                      // by Run: the process lives for long enough to examine Postgres
 	covering atomic.Bool               // accepts are being submitted, which can take long and ends at the first error
 }
 
@@ -110,6 +112,10 @@ type VerifierConfig struct {
 	// Accepts are those that this process has given receipts for. They are submitted again after each verification that
 	// may have followed a loss. Nil where a process gives no receipts.
 	Accepts KeptAccepts
+	// Ledger lets Run find out that Postgres has forgotten what Redis knows, and store it again: within a second of its
+	// answering again, where the Fence is kept fresh. Nil: Run does not look.
+	Ledger LedgerStore
+	Burier *deadletter.Burier // of orders that can't be stored again; needed with Ledger
 	// Found is called with the result of each look: an error for which IsForeign is true while Redis belongs to another
 	// installation. Only Run and Ensure call it. Nil: nothing is called.
 	Found func(error)
@@ -134,6 +140,7 @@ func NewVerifier(c VerifierConfig) *Verifier {
 // may use a Verifier.
 func (v *Verifier) Run(ctx context.Context) {
 	failing := false
+	v.running = true
 	for ctx.Err() == nil {
 		_, err := v.tick(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
@@ -213,6 +220,12 @@ func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 		return false, err
 	}
 	v.saw.Store(&began)
+	if v.examines() && v.Fence.Unexamined() {
+		// First: a verification believes what Postgres says.
+		if _, err := v.Store.RunExclusively(ctx, verifyName, v.examine); err != nil {
+			return false, err
+		}
+	}
 	err = v.resubmitDue(ctx, states)
 	if trusted {
 		return true, err
@@ -221,11 +234,17 @@ func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 	return false, errors.Join(err, verifyErr)
 }
 
+// examines reports whether this Verifier compares Postgres with Redis.
+func (v *Verifier) examines() bool { return v.running && v.Ledger != nil }
+
 // verifyUntrusted verifies every partition that is not trusted. A verification before this one may have died at any
 // step.
 func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 	// First: a server that another one has replaced must not be opened by a process that has not heard of that.
 	if _, err := v.Fence.Refresh(ctx); err != nil {
+		return err
+	}
+	if err := v.Fence.Examined(); err != nil && v.examines() { // a Postgres that has forgotten something is no measure
 		return err
 	}
 	states, _, err := v.look(ctx)

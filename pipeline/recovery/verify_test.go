@@ -304,14 +304,14 @@ type stoppedStore struct {
 	reached, free chan struct{}
 }
 
-func (s *stoppedStore) PersistOrders(
+func (s *stoppedStore) PersistMarked(
 	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
-) ([]pipeline.PersistOutcome, error) {
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
 	s.once.Do(func() {
 		close(s.reached)
 		<-s.free
 	})
-	return s.Store.PersistOrders(context.WithoutCancel(ctx), g, events)
+	return s.Store.PersistMarked(context.WithoutCancel(ctx), g, events)
 }
 
 // A state that is older than what Postgres has seen is replaced, no matter which of its counters shows it.

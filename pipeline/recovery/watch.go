@@ -26,6 +26,9 @@ func (v *Verifier) Job() pipeline.Job {
 				trusted = append(trusted, pipeline.Partition(p))
 			}
 		}
+		if err := v.watchLedger(ctx); err != nil {
+			return err
+		}
 		r := v.newRound("watch")
 		behind, err := r.behind(ctx, trusted, false)
 		if err != nil || len(behind) == 0 {
@@ -40,4 +43,26 @@ func (v *Verifier) Job() pipeline.Job {
 		_, err = v.Store.RunExclusively(ctx, verifyName, func(ctx context.Context) error { return r.verify(ctx, lossy) })
 		return err
 	}}
+}
+
+// watchLedger finds out that Postgres went back without a restart, while what it stores since does not hide it.
+func (v *Verifier) watchLedger(ctx context.Context) error {
+	if v.Ledger == nil {
+		return nil
+	}
+	forgot, err := v.forgot(ctx, stored)
+	if err != nil || !forgot {
+		return err
+	}
+	_, err = v.Store.RunExclusively(ctx, verifyName, func(ctx context.Context) error {
+		identity, err := v.Ledger.ServerIdentity(ctx)
+		if err != nil {
+			return err
+		}
+		if forgot, err := v.forgot(ctx, stored); err != nil || !forgot { // another process has stored it meanwhile
+			return err
+		}
+		return v.bringHome(ctx, identity)
+	})
+	return err
 }

@@ -19,6 +19,8 @@ type Store interface {
 	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
 	// LeftWaitlist returns those of some ids of orders that were to be made of waitlist entries whose buyers have left.
 	LeftWaitlist(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
+	// WholeUntil is the highest accept up to which Postgres was given back all that Redis had, after it had gone back.
+	WholeUntil(ctx context.Context, at pipeline.SalePartition) (int64, error)
 	Sale(ctx context.Context, id string) (*pipeline.Sale, error)
 	deadletter.BuryStore
 }
@@ -99,6 +101,9 @@ func (r *Resubmitter) Resubmit(
 			unknown = append(unknown, i)
 		}
 	}
+	if unknown, err = r.buryForgotten(ctx, at, accepts, unknown, standings); err != nil {
+		return nil, err
+	}
 	for chunk := range slices.Chunk(unknown, lua.MaxAdmitBatch) {
 		if err := r.submit(ctx, at, accepts, chunk, standings); err != nil {
 			return nil, err
@@ -108,6 +113,34 @@ func (r *Resubmitter) Resubmit(
 		r.metrics.accepts.WithLabelValues(string(s)).Inc()
 	}
 	return standings, nil
+}
+
+// buryForgotten makes dead letters of accepts whose orders Postgres has forgotten, where it was given back all that
+// Redis had up to then: their orders had ended, and must not take units again. It returns the indexes of the others.
+func (r *Resubmitter) buryForgotten(
+	ctx context.Context, at pipeline.SalePartition, accepts []pipeline.Accept, unknown []int, standings []Standing,
+) ([]int, error) {
+	if len(unknown) == 0 {
+		return nil, nil
+	}
+	whole, err := r.store.WholeUntil(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	var rest []int
+	for _, i := range unknown {
+		accept := &accepts[i]
+		if accept.Sequence > whole {
+			rest = append(rest, i)
+			continue
+		}
+		if err := r.burier.BuryLost(ctx, &accept.Event, "ledger:"+accept.OrderID,
+			"Postgres had forgotten this order: it had ended, and nobody knows how"); err != nil {
+			return nil, err
+		}
+		standings[i] = Lost
+	}
+	return rest, nil
 }
 
 // submit submits the accepts whose indexes are in the chunk, makes dead letters of those that can't stand any more, and

@@ -14,6 +14,7 @@ type lockedEvent struct {
 	pipeline.Event
 	lockKey string // empty when Redis had no memory for a lock
 	token   string
+	stored  int64 // once its order stands: the mark of its sale; 0 where there is none
 }
 
 func (l lockedEvent) key() entryKey { return entryKey{l.Partition, l.EntryID} }

@@ -21,12 +21,15 @@ func (o outcome) and(p outcome) outcome {
 }
 
 // classify separates the events whose orders stand from those that conflict with what is in Postgres.
-func (w *Worker) classify(locked []lockedEvent, outcomes []pipeline.PersistOutcome) outcome {
+func (w *Worker) classify(
+	locked []lockedEvent, outcomes []pipeline.PersistOutcome, marks map[pipeline.SalePartition]int64,
+) outcome {
 	w.metrics.persistBatch.Observe(float64(len(locked)))
 	now := time.Now()
 	o := outcome{done: make([]lockedEvent, 0, len(locked))}
 	for i, l := range locked {
 		w.metrics.persisted.WithLabelValues(string(outcomes[i])).Inc()
+		l.stored = marks[pipeline.SalePartition{SaleID: l.SaleID, Partition: l.Partition}]
 		switch outcomes[i] {
 		case pipeline.PersistInserted:
 			w.metrics.persistDelay.Observe(now.Sub(l.AcceptedAt).Seconds())

@@ -18,10 +18,10 @@ func (w *Worker) persist(ctx context.Context, generation pipeline.Generation, lo
 	for i, l := range locked {
 		events[i] = l.Event
 	}
-	outcomes, err := w.store.PersistOrders(ctx, generation, events)
+	outcomes, marks, err := w.store.PersistMarked(ctx, generation, events)
 	switch {
 	case err == nil:
-		return w.classify(locked, outcomes), nil
+		return w.classify(locked, outcomes, marks), nil
 	case pipeline.KindOf(err) != pipeline.KindData:
 		return outcome{}, err
 	case len(locked) == 1:

@@ -18,7 +18,11 @@ func (w *Worker) settle(ctx context.Context, done []lockedEvent) {
 	items := map[lockBatch][]lua.SettleItem{}
 	for _, l := range done {
 		batch := lockBatch{l.Partition, l.token}
-		items[batch] = append(items[batch], lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey})
+		item := lua.SettleItem{EntryID: l.EntryID, LockKey: l.lockKey, Stored: l.stored}
+		if l.stored > 0 {
+			item.SaleKey = w.keys.Sale(l.Partition, l.SaleID)
+		}
+		items[batch] = append(items[batch], item)
 	}
 	var calls sync.WaitGroup
 	for batch, group := range items {

@@ -30,6 +30,9 @@ func (w *Worker) resubmit(
 	if err != nil {
 		return stale, nil, err
 	}
+	if err := w.fence.Examined(); err != nil { // what it does not know may be what it has forgotten
+		return stale, nil, err
+	}
 	w.learn(generation)
 	events, _ := decode(entries) // what can't be read is buried as usual
 	var finished []lockedEvent

@@ -133,9 +133,10 @@ type Store interface {
 	resubmit.Store
 	Installation(ctx context.Context) (string, error)
 	installation.FenceStore
-	PersistOrders(
+	// PersistMarked turns events into orders, and returns the marks with which they are settled.
+	PersistMarked(
 		ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
-	) ([]pipeline.PersistOutcome, error)
+	) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error)
 }
 
 // Worker persists events of the streams in Postgres. Any number of workers may run, on any number of machines; Redis'

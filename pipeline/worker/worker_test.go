@@ -169,14 +169,14 @@ type slowStore struct {
 	once    sync.Once
 }
 
-func (s *slowStore) PersistOrders(
+func (s *slowStore) PersistMarked(
 	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
-) ([]pipeline.PersistOutcome, error) {
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
 	s.once.Do(func() {
 		close(s.reached)
 		<-s.release
 	})
-	return s.Store.PersistOrders(ctx, g, events)
+	return s.Store.PersistMarked(ctx, g, events)
 }
 
 // TestStopFinishesTheBatch: a worker that is stopped in the middle of a batch finishes it first.
@@ -212,20 +212,20 @@ type awayStore struct {
 	calls atomic.Int64
 }
 
-func (s *awayStore) PersistOrders(
+func (s *awayStore) PersistMarked(
 	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
-) ([]pipeline.PersistOutcome, error) {
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
 	gone := pipeline.Errorf(pipeline.KindUnavailable, "connection lost")
 	switch n := s.calls.Add(1); {
 	case n <= 3:
-		return nil, gone
+		return nil, nil, gone
 	case n <= 6:
-		if _, err := s.Store.PersistOrders(ctx, g, events); err != nil {
-			return nil, err
+		if _, _, err := s.Store.PersistMarked(ctx, g, events); err != nil {
+			return nil, nil, err
 		}
-		return nil, gone
+		return nil, nil, gone
 	}
-	return s.Store.PersistOrders(ctx, g, events)
+	return s.Store.PersistMarked(ctx, g, events)
 }
 
 // TestLostAnswerOfPostgres (I6): a transaction that was committed and whose answer got lost is repeated and changes
@@ -362,15 +362,15 @@ type slowDatabase struct {
 	calls atomic.Int64
 }
 
-func (s *slowDatabase) PersistOrders(
+func (s *slowDatabase) PersistMarked(
 	ctx context.Context, g pipeline.Generation, events []pipeline.Event,
-) ([]pipeline.PersistOutcome, error) {
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
 	s.calls.Add(1)
 	select {
 	case <-time.After(s.delay):
-		return s.Store.PersistOrders(ctx, g, events)
+		return s.Store.PersistMarked(ctx, g, events)
 	case <-ctx.Done():
-		return nil, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "too slow")
+		return nil, nil, pipeline.Wrap(pipeline.KindUnavailable, ctx.Err(), "too slow")
 	}
 }
 

@@ -1,0 +1,264 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/pipeline"
+	"sluice/pipeline/installation"
+	"sluice/pipeline/recovery"
+)
+
+// forgotten is the part of a Store that finds out what this database has forgotten, and stores it again.
+type forgotten struct{ store *Store }
+
+// ledgerMarksQuery leaves out what is not in Redis, or need not be: sales that left it, and those whose orders were
+// dropped.
+const ledgerMarksQuery = `
+select s.id, p.partition, coalesce(w.stored, 0), coalesce(w.released, 0), coalesce(w.releases_lost, 0)
+from sales s
+cross join lateral unnest(s.partitions) as p (partition)
+left join watermarks w on w.sale_id = s.id and w.partition = p.partition
+where s.retired_at is null and s.orders_dropped_at is null
+order by s.closes_at desc, s.id, p.partition`
+
+// LedgerMarks returns what the marks in Redis are compared with, for every sale that Redis may have.
+func (f forgotten) LedgerMarks(ctx context.Context) ([]recovery.LedgerMark, error) {
+	return queryAll(ctx, f.store, "ledger marks", func(row pgx.CollectableRow) (m recovery.LedgerMark, err error) {
+		return m, row.Scan(&m.SaleID, &m.Partition, &m.Stored, &m.Released, &m.ReleasesLost)
+	}, ledgerMarksQuery)
+}
+
+// CountReleases counts the releases of a sale on a partition, and those that Redis is known to have. It relies on
+// releases_pkey.
+func (f forgotten) CountReleases(ctx context.Context, at pipeline.SalePartition) (all, applied int64, err error) {
+	counts, err := queryOne(ctx, f.store, "releases", pgx.RowTo[[]int64], `
+		select array[count(*), count(applied_at)] from releases where sale_id = $1 and partition = $2`,
+		at.SaleID, at.Partition)
+	if err != nil {
+		return 0, 0, err
+	}
+	return counts[0], counts[1], nil
+}
+
+// WriteOffReleases says how many releases of a sale on a partition this database lacks for good.
+func (f forgotten) WriteOffReleases(ctx context.Context, at pipeline.SalePartition, lost int64) error {
+	_, err := f.store.exec(ctx, "write releases off", `
+		insert into watermarks as w (sale_id, partition, releases_lost) values ($1, $2, $3)
+		on conflict (sale_id, partition) do update
+		set releases_lost = greatest(w.releases_lost, excluded.releases_lost), updated_at = now()`,
+		at.SaleID, at.Partition, lost)
+	return err
+}
+
+// EverExamined reports whether any server of this database ever was.
+func (f forgotten) EverExamined(ctx context.Context) (bool, error) {
+	return queryValue[bool](ctx, f.store, "server", `select exists (select from examined_server)`)
+}
+
+// ServerIdentity names the server that answers, and the database.
+func (f forgotten) ServerIdentity(ctx context.Context) (string, error) {
+	return queryValue[string](ctx, f.store, "server", `select server_identity()`)
+}
+
+// RecordExamined says that a server's rows are all that Redis knows of. Errors: installation.ErrUnexamined, when
+// another server answers by now.
+func (f forgotten) RecordExamined(ctx context.Context, identity string) error {
+	n, err := f.store.exec(ctx, "record the server", `
+		insert into examined_server as e (identity) select $1::text where server_identity() = $1::text
+		on conflict (single) do update set identity = excluded.identity, examined_at = now()`, identity)
+	if err == nil && n == 0 {
+		err = installation.ErrUnexamined
+	}
+	return err
+}
+
+// BeginLedgerLoss records that Postgres was found to have forgotten something, once until it is finished. From here on
+// this server counts as not examined.
+func (f forgotten) BeginLedgerLoss(ctx context.Context) error {
+	_, err := f.store.exec(ctx, "record a loss", `
+		with begun as (
+			insert into ledger_losses default values on conflict ((finished_at is null)) where finished_at is null do nothing
+		)
+		insert into examined_server as e (identity) values ('has forgotten orders')
+		on conflict (single) do update set identity = excluded.identity, examined_at = now()`)
+	return err
+}
+
+// UnfinishedLedgerLoss reports whether a loss was found, and not all of its orders are stored again.
+func (f forgotten) UnfinishedLedgerLoss(ctx context.Context) (bool, error) {
+	return queryValue[bool](ctx, f.store, "losses", `select exists (select from ledger_losses where finished_at is null)`)
+}
+
+// finishLossQuery is one transaction, so that no order is stored on this server before its marks are those of Redis:
+// they were compared for the last time. The audit log gets a line for each sale.
+const finishLossQuery = `
+with fence as (
+	select from join_generation() as number where number = $1 and server_identity() = $2::text
+), input as (
+	select * from jsonb_to_recordset($3::text::jsonb) as i (
+		sale_id text, partition smallint, settled bigint, accepted bigint, missing bigint, releases_lost bigint)
+), marked as (
+	insert into watermarks as w (sale_id, partition, stored, lost, releases_lost, seq, whole)
+	select i.sale_id, i.partition, i.settled, i.missing, i.releases_lost, i.accepted, i.accepted
+	from fence cross join input i
+	order by i.sale_id, i.partition
+	on conflict (sale_id, partition) do update set
+		stored = greatest(w.stored, excluded.stored), lost = w.lost + excluded.lost,
+		releases_lost = greatest(w.releases_lost, excluded.releases_lost),
+		seq = greatest(w.seq, excluded.seq), whole = greatest(w.whole, excluded.whole), updated_at = now()
+), examined as (
+	insert into examined_server as e (identity) select $2::text from fence
+	on conflict (single) do update set identity = excluded.identity, examined_at = now()
+), logged as (
+	insert into audit_log (actor, action, sale_id, detail)
+	select 'sluice', 'ledger-loss', d ->> 'sale_id', d
+	from fence cross join jsonb_array_elements($3::text::jsonb) as d
+)
+update ledger_losses set finished_at = now(), detail = $3::text::jsonb
+from fence
+where finished_at is null`
+
+// FinishLedgerLoss records what was done about a loss, and that the server is examined. Errors:
+// pipeline.ErrStaleGeneration, when another verification began since, or another server answers: nothing was written.
+func (f forgotten) FinishLedgerLoss(
+	ctx context.Context, g pipeline.Generation, identity string, sales []recovery.SaleLoss,
+) error {
+	detail, err := json.Marshal(sales)
+	if err != nil {
+		return err
+	}
+	n, err := f.store.exec(ctx, "record the end of a loss", finishLossQuery, g, identity, string(detail))
+	if err == nil && n == 0 {
+		err = pipeline.ErrStaleGeneration
+	}
+	return err
+}
+
+// LedgerLosses returns the losses, the latest first, at most a hundred.
+func (f forgotten) LedgerLosses(ctx context.Context) ([]recovery.LedgerLoss, error) {
+	return queryAll(ctx, f.store, "losses", func(row pgx.CollectableRow) (l recovery.LedgerLoss, err error) {
+		var detail string
+		var finished *time.Time
+		if err = row.Scan(&l.ID, &l.FoundAt, &finished, &detail); err != nil {
+			return l, err
+		}
+		l.FoundAt, l.FinishedAt = l.FoundAt.UTC(), timeOrZero(finished)
+		return l, json.Unmarshal([]byte(detail), &l.Sales)
+	}, `select id, found_at, finished_at, detail::text from ledger_losses order by id desc limit 100`)
+}
+
+// PersistMarked is PersistOrders, and returns the marks of the sales of orders that stand, with which their events are
+// settled: how many rows were ever stored of each on its partition, by a count that only grows.
+func (f forgotten) PersistMarked(
+	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, map[pipeline.SalePartition]int64, error) {
+	return f.store.persist(ctx, fencing{generation: generation}, events)
+}
+
+// PersistHome is PersistOrders on a server that was not examined yet: by the one process that stores again what is
+// missing there.
+func (f forgotten) PersistHome(
+	ctx context.Context, generation pipeline.Generation, events []pipeline.Event,
+) ([]pipeline.PersistOutcome, error) {
+	outcomes, _, err := f.store.persist(ctx, fencing{generation: generation, unexamined: true}, events)
+	return outcomes, err
+}
+
+// liveAfterQuery relies on orders_pkey.
+const liveAfterQuery = `
+select id::text, user_id from orders
+where sale_id = $1 and partition = $2 and id > $3::text::uuid
+	and status in ('awaiting_payment', 'confirmed', 'paid')
+order by id limit $4`
+
+// LiveOrdersAfter returns up to limit live orders of a sale on a partition, by their ids, after one ("": from the
+// first).
+func (f forgotten) LiveOrdersAfter(
+	ctx context.Context, at pipeline.SalePartition, after string, limit int,
+) ([]pipeline.LedgerOrder, error) {
+	if after == "" {
+		after = "00000000-0000-0000-0000-000000000000"
+	}
+	return queryAll(ctx, f.store, "live orders", func(row pgx.CollectableRow) (o pipeline.LedgerOrder, err error) {
+		return o, row.Scan(&o.OrderID, &o.UserID)
+	}, liveAfterQuery, at.SaleID, at.Partition, after, limit)
+}
+
+// endForgottenQuery ends orders whose units Redis has given back. Their releases are applied, and count as such. Only
+// a return takes units of a paid order back, so its money is due for refund, as in returnQuery; that their units were
+// withdrawn is not known here.
+const endForgottenQuery = `
+with fence as (
+	select from join_generation() as number where number = $3
+), ended as (
+	update orders o set status = case when o.status = 'paid' then 'returned' else 'cancelled' end, closed_at = now()
+	from fence
+	where o.sale_id = $1 and o.id = any($2::text[]::uuid[]) and o.status in ('awaiting_payment', 'confirmed', 'paid')
+	returning o.*
+), due as (
+	update payments p set outcome = 'refund_due', reason = 'order-returned', order_status = 'returned',
+		detail = 'the order had been returned before Postgres lost that; it is to be paid back, unless it was'
+	from ended e
+	where p.sale_id = e.sale_id and p.order_id = e.id and e.status = 'returned' and p.outcome = 'paid'
+), owed as (
+	insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason, applied_at, given_back)
+	select sale_id, id, sequence, user_id, quantity, partition, 'ledger-loss', now(), true from ended
+	on conflict do nothing
+), moved as (
+	select sale_id, -quantity as units from ended
+), ` + countMoved + `, marked as (
+	insert into watermarks as w (sale_id, partition, released)
+	select e.sale_id, e.partition, count(*) from ended e join counted c on c.id = e.sale_id
+	group by e.sale_id, e.partition
+	on conflict (sale_id, partition) do update set released = w.released + excluded.released, updated_at = now()
+)
+select (select count(*) from fence), (select count(*) from ended)`
+
+// EndForgotten ends live orders of a sale whose units Redis has given back already, and returns how many it ended.
+// Errors: pipeline.ErrStaleGeneration.
+func (f forgotten) EndForgotten(
+	ctx context.Context, g pipeline.Generation, saleID string, orderIDs []string,
+) (int64, error) {
+	type result struct{ fence, ended int64 }
+	r, err := queryOne(ctx, f.store, "end orders", func(row pgx.CollectableRow) (r result, err error) {
+		return r, row.Scan(&r.fence, &r.ended)
+	}, endForgottenQuery, saleID, orderIDs, g)
+	if err == nil && r.fence == 0 {
+		err = pipeline.ErrStaleGeneration
+	}
+	return r.ended, err
+}
+
+// spareQuery reads the left end of orders_pay_by_idx.
+const spareQuery = `
+with due as (
+	select o.sale_id, o.id, least(s.payment_window, $2::interval) as spared
+	from orders o join sales s on s.id = o.sale_id
+	where o.status = 'awaiting_payment' and o.sale_id = $1 and o.partition = $4
+		and o.pay_by < now() + least(s.payment_window, $2::interval) - interval '1 second'
+	order by o.pay_by, o.id
+	limit $3
+	for no key update of o
+)
+update orders o set pay_by = now() + due.spared
+from due
+where o.sale_id = due.sale_id and o.id = due.id`
+
+// Spare gives up to limit orders of a sale on a partition that await their payment at least so much time for it from
+// now on (not more than the sale gives), and returns how many it changed.
+func (f forgotten) Spare(
+	ctx context.Context, at pipeline.SalePartition, atLeast time.Duration, limit int,
+) (int64, error) {
+	return f.store.exec(ctx, "extend orders", spareQuery, at.SaleID, atLeast, limit, at.Partition)
+}
+
+// WholeUntil returns the highest accept of a sale on a partition up to which everything that Redis had was stored again
+// when Postgres had gone back; 0 where it never had. An accept up to that one without a row had ended.
+func (f forgotten) WholeUntil(ctx context.Context, at pipeline.SalePartition) (int64, error) {
+	return queryValue[int64](ctx, f.store, "watermark", `
+		select coalesce((select whole from watermarks where sale_id = $1 and partition = $2), 0)`, at.SaleID, at.Partition)
+}
