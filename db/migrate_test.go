@@ -16,7 +16,7 @@ import (
 )
 
 // newest is the last migration that this build has.
-const newest = 38
+const newest = 39
 
 func TestMigrateFromEmptyAndAgain(t *testing.T) {
 	t.Parallel()
