@@ -182,7 +182,8 @@ func (s *system) add(name string, program config.Program) error {
 	}
 	environ := append(programs.Environ(),
 		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY="+s.topology.durability(),
-		"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
+		"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
 		fmt.Sprintf("REDIS_FUNCTIONS=%t", s.least),
 		// Each machine has a disk of its own: no other process can read its journal while it is away.
 		"ACCEPT_JOURNAL="+filepath.Join(s.servers.Dir(), "journal-of-"+name),

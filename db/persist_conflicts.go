@@ -31,8 +31,8 @@ left join lateral (
 ) buyer on true
 left join lateral (select id from orders where number = i.number limit 1) same on true`
 
-// findConflicts sets the outcome of accepts that were not inserted, and the marks of their sales. It returns those that conflict with nothing any
-// more: the other order was closed, or the sale was created, since the insert.
+// findConflicts sets the outcome of accepts that were not inserted, and the marks of their sales. It returns those that
+// conflict with nothing any more: the other order was closed, or the sale was created, since the insert.
 func (s *Store) findConflicts(
 	ctx context.Context, missing []accept, r persistResult,
 ) ([]accept, error) {

@@ -39,7 +39,7 @@ func TestARetryOutlivesItsEntryTicket(t *testing.T) {
 	if left := r.units(sale); left != 9 {
 		t.Errorf("stock: got %d, want 9", left)
 	}
-	refused := false                        // with an answer that does not say whether there is an order: nobody has looked
+	refused := false                        // an answer that does not say whether there is an order: nobody has looked
 	for n := 0; n < 1000 && !refused; n++ { // far more often than somebody repeats a request
 		refused = r.do(ask("ann", "", "key-1")).status == http.StatusTooManyRequests
 	}

@@ -196,8 +196,8 @@ func TestSettleRefusesBadItemsUnsent(t *testing.T) {
 	})
 }
 
-// A sale's mark only rises, whatever order batches are settled in; a sale that is not there gets none, and a key that is
-// no sale is left alone.
+// A sale's mark only rises, whatever order batches are settled in; a sale that is not there gets none, and a key that
+// is no sale is left alone.
 func TestSettleMarksSales(t *testing.T) {
 	f := newFixture(t)
 	ids := f.delivered(5)

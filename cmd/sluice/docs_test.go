@@ -202,7 +202,7 @@ func runDocument(t *testing.T, name string, blocks []docBlock) {
 	t.Helper()
 	dev, api, _ := startDevWith(t, docSettings)
 	banner := dev.out.String()
-	admin := regexp.MustCompile(`operations (http://[0-9.:]+)\n  Ctrl`).FindStringSubmatch(banner)[1]
+	admin := regexp.MustCompile(`operations (http://[0-9.:]+)\n`).FindStringSubmatch(banner)[1]
 	servers := regexp.MustCompile(`export DATABASE_URL='([^']*)' REDIS_URL='([^']*)'`).FindStringSubmatch(banner)
 	dir := docDirectory(t)
 	addresses := strings.NewReplacer("127.0.0.1:8080", hostOf(t, api), "127.0.0.1:8081", hostOf(t, admin))

@@ -113,11 +113,11 @@ type Session struct {
 // SessionOf returns what a session keeps of a token, after Identify has taken it.
 func SessionOf(who Identity, text string) Session {
 	hash := Hash(sha256.Sum256([]byte(text)))
-	return Session{TokenID: who.TokenID, Print: hash.print()}
+	return Session{TokenID: who.TokenID, Print: hash.fingerprint()}
 }
 
 // print is another hash of a hash, so that what a browser keeps is nothing that Postgres does.
-func (h *Hash) print() string {
+func (h *Hash) fingerprint() string {
 	sum := sha256.Sum256(append([]byte("session:"), h[:]...))
 	return hex.EncodeToString(sum[:16])
 }
@@ -126,7 +126,7 @@ func (h *Hash) print() string {
 // ErrExpired, ErrRevoked, KindUnavailable.
 func (k *Keyring) Continue(ctx context.Context, s Session) (Identity, error) {
 	if s.TokenID == "" {
-		if hash := k.bootstrap.Load(); hash != nil && s.Print == hash.print() {
+		if hash := k.bootstrap.Load(); hash != nil && s.Print == hash.fingerprint() {
 			return Identity{Name: nameOfBootstrap, Role: Admin}, nil
 		}
 		return Identity{}, ErrUnknown
@@ -135,7 +135,7 @@ func (k *Keyring) Continue(ctx context.Context, s Session) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	if found.token.Hash.print() != s.Print {
+	if found.token.Hash.fingerprint() != s.Print {
 		return Identity{}, ErrUnknown
 	}
 	k.keep(found)

@@ -102,8 +102,8 @@ func TestRevocationTakesEffectInTime(t *testing.T) {
 	}
 }
 
-// TestAnOlderAnswerIsNotRemembered: what Postgres said before a revocation is not believed after it, although the request
-// that asked comes last.
+// TestAnOlderAnswerIsNotRemembered: what Postgres said before a revocation is not believed after it, although the
+// request that asked comes last.
 func TestAnOlderAnswerIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

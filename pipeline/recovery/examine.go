@@ -84,8 +84,8 @@ func (v *Verifier) examine(ctx context.Context) error {
 // a worker tells Redis, and only ever up, so that it can't seem to have forgotten because of what happens between the
 // two. So no restart, no fail-over to a standby that has all, and no loss of Redis looks like one.
 //
-// Each release by which Redis gave something back has a row. Orders that end on another server before it is examined may
-// hide that others had; where it runs on, releases are not looked at.
+// Each release by which Redis gave something back has a row. Orders that end on another server before it is examined
+// may hide that others had; where it runs on, releases are not looked at.
 func (v *Verifier) forgot(ctx context.Context, what comparison) (bool, error) {
 	if unfinished, err := v.Ledger.UnfinishedLedgerLoss(ctx); err != nil || unfinished {
 		return unfinished, err
