@@ -77,6 +77,7 @@ func TestLedger(t *testing.T) {
 		Watermarks:  map[pipeline.Partition]int64{0: 5, 1: 6},
 		Applied:     map[pipeline.Partition]int64{1: 1},
 		Withdrawn:   map[pipeline.Partition]int64{},
+		LostOn:      map[pipeline.Partition]int64{},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -199,8 +199,8 @@ var defects = []defect{
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAnOlderStateIsRebuilt"}},
 	{name: "no-generation", edits: []edit{{
 		"db/persist_insert.go",
-		"	select from join_generation() as number where number = $9\n",
-		"	select from join_generation() as number where number = $9 or true\n",
+		"	select from join_generation() as number where number = $9 and",
+		"	select from join_generation() as number where (number = $9 or true) and",
 	}}, caughtBy: &test{"./db", "TestAStaleGenerationPersistsNothing"}},
 	{name: "no-recent-accepts", edits: []edit{{
 		"pipeline/resubmit/journaled.go",

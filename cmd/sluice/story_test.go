@@ -50,7 +50,7 @@ func openShop(t *testing.T) *shop {
 	servers := regexp.MustCompile(`export DATABASE_URL='([^']*)' REDIS_URL='([^']*)'`).FindStringSubmatch(banner)
 	s.api, s.databaseURL, s.redisURL = api, servers[1], servers[2]
 	s.serverLog = filepath.Join(dir, "postgres", "server.log")
-	s.admin = regexp.MustCompile(`operations (http://[0-9.:]+)\n  Ctrl`).FindStringSubmatch(banner)[1]
+	s.admin = regexp.MustCompile(`operations (http://[0-9.:]+)\n`).FindStringSubmatch(banner)[1]
 	return s
 }
 
