@@ -28,8 +28,9 @@ func (s *Store) Verifications(ctx context.Context) (installation.Verifications, 
 		return v, row.Scan(&v.present, &v.partition, &v.begun, &v.examined, &v.replaced)
 	}, `
 		select g.number, coalesce(v.partition, -1), coalesce(v.generation, 0),
-			exists (select from examined_server where identity = server_identity()), not server_is_examined()
-		from generation g left join verified_partitions v on true`)
+			(select exists (select from examined_server where identity = server_identity())),
+			(select not server_is_examined())
+		from (select number from generation limit 1) g left join verified_partitions v on true`)
 	if err != nil {
 		return found, err
 	}

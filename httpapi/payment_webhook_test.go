@@ -426,22 +426,24 @@ func TestPaymentOfAQueuedOrder(t *testing.T) {
 	early := delivery("msg_1", paymentOf(ann, nil))
 	r.paid(early, 202, "waiting", "", "queued")
 	r.paid(early, 202, "waiting", "", "queued")
-	r.paid(delivery("msg_2", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1},
-		nil)), 202, "waiting", "", "queued")
+	ofNoOrder := func(id string) call {
+		return delivery(id, paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1}, nil))
+	}
+	second, third := ofNoOrder("msg_2"), ofNoOrder("msg_3")
+	r.paid(second, 202, "waiting", "", "queued")
 	must(t, server.Pause())
-	r.paid(delivery("msg_3", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1},
-		nil)), 202, "waiting", "", "queued")
+	r.paid(third, 202, "waiting", "", "queued")
 	must(t, server.Resume())
 	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.paid(early, 202, "waiting", "", "queued") // the event is in the stream, and so are its contemporaries
 	r.persist(sale)
 	must(t, r.payments.DecideWaitingPayments(t.Context()))
 	r.paid(early, 200, "paid", "", "paid")
-	r.paid(delivery("msg_2", ""), 202, "waiting", "", "queued")
+	r.paid(second, 202, "waiting", "", "queued")
 	r.empty(sale)
 	must(t, r.payments.DecideWaitingPayments(t.Context()))
-	r.expect(delivery("msg_2", ""), 404, "unknown-order")
-	r.expect(delivery("msg_3", ""), 404, "unknown-order")
+	r.expect(second, 404, "unknown-order")
+	r.expect(third, 404, "unknown-order")
 	r.expect(delivery("msg_4", paymentOf(receipt{SaleID: "drop-1", OrderID: uuid.Must(uuid.NewV7()).String(), Quantity: 1},
 		nil)), 404, "unknown-order")
 }

@@ -232,8 +232,12 @@ type job struct {
 // clock.
 const tries = 3
 
-// byChance are steps that a process takes where no other one has taken them before: elections.
-var byChance = []string{"postgres elect verifier", "postgres end election"}
+// byChance are steps that a process takes where no other one has taken them before: elections, and the examination of
+// Postgres.
+var byChance = []string{
+	"postgres elect verifier", "postgres end election", "postgres name the server", "postgres look for an examination",
+	"postgres look for a loss", "postgres read all watermarks", "redis hmget", "postgres record the server",
+}
 
 // lingerLimit is longer than the longest tick of a job that has points.
 const lingerLimit = 5 * time.Second
