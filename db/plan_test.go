@@ -119,7 +119,8 @@ func TestHotPathsUseIndexes(t *testing.T) {
 	}{
 		{
 			"insert", db.InsertQuery,
-			strings.Join(append(accepts[:len(accepts):len(accepts)], "1", "now()", list("''"), list("0"), "false"), ", "), n, nil,
+			strings.Join(append(accepts[:len(accepts):len(accepts)], "1", "now()", list("''"), list("0"), "false"), ", "), n,
+			nil,
 		},
 		{
 			"conflicts", db.ConflictsQuery, strings.Join(accepts[:5], ", "), n,
