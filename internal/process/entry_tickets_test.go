@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -60,9 +61,12 @@ func publicSide(t *testing.T, log *logged) string {
 // define creates a sale that needs entry tickets, at an api with keys.
 func define(t *testing.T, admin string, opens time.Time, spread string) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, "the api to be ready", func() bool {
+	const trusted = `(?m)^sluice_redis_trusted\{[^}]*\} `
+	testkit.Eventually(t, time.Minute, "the api to be ready, and Redis to be verified", func() bool {
 		status, _ := ask(t, "", admin+"/readyz")
-		return status == http.StatusOK
+		_, metrics := ask(t, "", admin+"/metrics")
+		return status == http.StatusOK && regexp.MustCompile(trusted+"1$").MatchString(metrics) &&
+			!regexp.MustCompile(trusted+"0$").MatchString(metrics)
 	})
 	body := `{"id":"drop-1","total":5,"entry_ticket":true,"entry_spread_seconds":` + spread + `,"opens_at":"` +
 		opens.UTC().Format(time.RFC3339) + `","closes_at":"` + opens.Add(5*time.Hour).UTC().Format(time.RFC3339) + `"}`
