@@ -4,7 +4,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// checks look at a page as axe-core does, which no Go module has: names of all controls and pictures, order of
+// checks look at a page as axe-core does: names of all controls and pictures, order of
 // headings, landmarks, ids, tables, contrast (WCAG 2.2 AA: 4.5 to 1, and 3 to 1 for large text), width on a phone, and
 // that focus shows.
 const checks = `(() => {
