@@ -59,6 +59,12 @@ endif
 setup: ## install Redis and Postgres where they are missing (their binaries; no service is started)
 	@go run -buildvcs=false ./internal/localservers/install
 
+.PHONY: setup-prometheus
+setup-prometheus: ## install Prometheus and promtool (Debian, as root; 30 MB), for the tests of alerts; no service is started
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \
+		{ sh internal/localservers/install-apt.sh "" prometheus && \
+		if command -v systemctl >/dev/null; then systemctl disable prometheus.service || :; fi; }
+
 .PHONY: build
 build: ## bin/api, bin/worker and bin/sluice
 	@mkdir -p bin
@@ -106,6 +112,11 @@ TOPOLOGY ?= single
 chaos: setup ## break everything during a flash sale and prove that nothing is lost; CHAOS_MINUTES=5 CHAOS_SEED=... TOPOLOGY=cluster
 	@go build -buildvcs=false -o bin/chaos ./chaos/run
 	@bin/chaos -minutes $(CHAOS_MINUTES) -seed $(CHAOS_SEED) -topology $(TOPOLOGY) $(ARGS)
+
+.PHONY: receipt-exam
+receipt-exam: setup ## each fail-over of Redis by itself: what became of the receipts that buyers had; half an hour
+	@go build -buildvcs=false -o bin/chaos ./chaos/run
+	@bin/chaos -exam -minutes 1 -seed $(CHAOS_SEED) $(ARGS)
 
 .PHONY: chaos-defects
 chaos-defects: setup ## break the product on purpose, one way at a time: the short chaos must catch it; ARGS="-only no-claim"

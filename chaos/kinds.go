@@ -7,7 +7,7 @@ type kind string
 
 // The kinds. Those of the first group may cost time, never an order. Those of the second take data from Redis: what was
 // only there must come back from Postgres, from the workers or from the APIs' journals, or become a dead letter. The
-// last one takes data from Postgres, which an operator's repair brings back from Redis.
+// last one takes data from Postgres, which is stored again from Redis.
 const (
 	killAPI       kind = "kill -9 of an API"
 	killAPIs      kind = "kill -9 of all APIs"
@@ -86,7 +86,6 @@ type trait struct {
 	away     bool       // a store answers nobody for as long as the fault lasts, which may be minutes
 	brief    bool       // over at once, so that nothing can begin while it is on
 	mislays  bool       // takes data from Postgres
-	rare     bool       // once in a long run: its repair takes long
 	in       []Topology // where it can strike; nil: in all
 }
 
@@ -183,7 +182,6 @@ var traits = map[kind]trait{
 	flushMaster: {class: redisLoses, min: 0, max: 0, where: aShard, loses: true, in: replicated},
 
 	restored: {
-		class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true, rare: true,
-		in: unpaired,
+		class: postgresLoses, min: 500 * ms, max: 1500 * ms, where: postgresServer, mislays: true, kills: true, in: unpaired,
 	},
 }

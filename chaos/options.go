@@ -3,12 +3,14 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	"sluice/internal/localservers"
+	"sluice/pipeline"
 )
 
 // The bounds of a run, and why.
@@ -29,7 +31,11 @@ type Options struct {
 	Least    bool          // programs have users of Redis with the rights they need and no more, and send no scripts
 	Lossless bool          // leave out the faults that take data from a store
 	Topology Topology      // what Redis is; Single
-	Pair     string        // two kinds with a slash between them: only this pair, again and again; empty: all
+	Log      io.Writer     // gets every line that the programs write, each by one call of Write; nil: nothing does
+	// Pair is two kinds with a slash between them, or one: only these, again and again; empty: all.
+	Pair string
+	// Durability is what receipts shall promise: memory, fsync, replica; as much as the topology can.
+	Durability string
 }
 
 // WithDefaults fills in what is not set.
@@ -48,6 +54,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Topology == "" {
 		o.Topology = Single
+	}
+	if o.Durability == "" {
+		o.Durability = o.Topology.durability()
 	}
 	return o
 }
@@ -68,18 +77,35 @@ func (o Options) Validate() error {
 	check(o.Topology == Single || !o.Least, "users of Redis can't be had with the topology %s", o.Topology)
 	if o.Pair != "" {
 		first, second := o.pair()
-		check(o.Topology.has(first) && o.Topology.has(second), "pair %q: not with the topology %s", o.Pair, o.Topology)
-		check(slices.Contains(kinds, first) && slices.Contains(kinds, second) && !traits[first].brief &&
-			canMeet(first, second), "pair %q: use two kinds with a slash between them, that strike different servers: %q",
-			o.Pair, kinds)
+		check(o.Topology.has(first) && (second == "" || o.Topology.has(second)), "pair %q: not with the topology %s",
+			o.Pair, o.Topology)
+		meets := second == "" || slices.Contains(kinds, second) && canMeet(first, second)
+		check(slices.Contains(kinds, first) && !traits[first].brief && meets,
+			"pair %q: use one kind, or two with a slash between them that strike different servers: %q", o.Pair, kinds)
 	}
+	levels := []pipeline.Durability{pipeline.DurabilityMemory, pipeline.DurabilityFsync, pipeline.DurabilityReplica}
+	check(slices.Contains(levels, pipeline.Durability(o.Durability)), "durability %q: use one of %q", o.Durability, levels)
 	return errors.Join(errs...)
 }
 
-// pair is the only one that is planned, if Pair is set.
+// receipts is what every receipt of a run must promise; empty: any, because a server may be without its replica for a
+// while.
+func (o Options) receipts() string {
+	if o.Durability == string(pipeline.DurabilityReplica) {
+		return ""
+	}
+	return o.Durability
+}
+
+// pair is the only one that is planned, if Pair is set; the second is empty where there is only one kind.
 func (o Options) pair() (first, second kind) {
 	a, b, _ := strings.Cut(o.Pair, "/")
 	return kind(strings.TrimSpace(a)), kind(strings.TrimSpace(b))
+}
+
+// needs reports whether a kind must have its turn. In a short run there is not always time for Postgres to go back.
+func (o Options) needs(k kind) bool {
+	return o.takes(k) && !(o.Duration < shortRun && o.Pair == "" && traits[k].mislays)
 }
 
 // takes reports whether a kind is part of the run.

@@ -22,9 +22,6 @@ const (
 	// shortRun is how short a run must be for faults to come without rest: all kinds need their turn.
 	shortRun = 2 * time.Minute
 
-	// rareRun is how long a run must be for a kind that takes long to repair. It comes once, in the beginning.
-	rareRun = 4 * time.Minute
-
 	// longest is the length of a fault that outlasts every timeout in the code: the longest are a minute.
 	longest = 125 * time.Second
 	// longShare bounds that length in a short run, as a share of it.
@@ -175,7 +172,7 @@ func (p *planner) longFor() time.Duration { return min(longest, p.opts.Duration/
 
 // complete reports whether each kind had its turn.
 func (p *planner) complete() bool {
-	return !slices.ContainsFunc(kinds, func(k kind) bool { return p.opts.takes(k) && !traits[k].rare && p.used[k] == 0 })
+	return !slices.ContainsFunc(kinds, func(k kind) bool { return p.opts.needs(k) && p.used[k] == 0 })
 }
 
 // addPair plans one more fault and what meets it. It is false when the time is over.
@@ -256,6 +253,9 @@ func (p *planner) isShort() bool { return p.opts.Duration < shortRun && p.opts.P
 
 // secondCount is how many faults meet a first one.
 func (p *planner) secondCount() int {
+	if _, second := p.opts.pair(); p.opts.Pair != "" && second == "" {
+		return 0
+	}
 	if p.isShort() {
 		return 2
 	}

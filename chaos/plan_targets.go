@@ -61,31 +61,26 @@ func inTime(first step, k kind, after time.Duration) bool {
 	return true
 }
 
-// least chooses a kind: rare ones first, as long as they may come; then those that had no turn yet before the others,
-// then by how often the plan has what they stand for, then by their own turns. It is empty where none is suitable.
+// least chooses a kind: those that need a turn and had none yet before the others, then by how often the plan has what
+// they stand for, then by their own turns. It is empty where none is suitable.
 func (p *planner) least(count func(kind) (suitable bool, n int)) kind {
 	var chosen kind
 	var best [3]int
 	for _, i := range p.random.Perm(len(kinds)) {
 		k := kinds[i]
-		if !p.opts.takes(k) || traits[k].rare && !p.takesRare(k) {
+		if !p.opts.takes(k) {
 			continue
 		}
 		suitable, n := count(k)
 		key := [3]int{min(p.used[k], 1), n, p.used[k]}
-		if traits[k].rare { // its time is short
-			key[0] = -1
+		if !p.opts.needs(k) {
+			key[0] = 1
 		}
 		if suitable && (chosen == "" || slices.Compare(key[:], best[:]) < 0) {
 			chosen, best = k, key
 		}
 	}
 	return chosen
-}
-
-// takesRare reports whether a kind may come that takes longer to repair the more buyers there are.
-func (p *planner) takesRare(k kind) bool {
-	return p.opts.Pair != "" || p.opts.Duration >= rareRun && p.clock < p.opts.Duration/5 && p.used[k] == 0
 }
 
 // place makes a step of a kind that strikes nothing that is busy. It is false where all that it can strike is.

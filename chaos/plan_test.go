@@ -43,7 +43,7 @@ func TestPlans(t *testing.T) {
 			checkPair(t, plan, s)
 		}
 		for _, k := range kinds {
-			if turns[k] == 0 && o.takes(k) && !traits[k].rare {
+			if turns[k] == 0 && o.needs(k) {
 				t.Fatalf("%s of %s never happens", k, o.Duration)
 			}
 		}
@@ -112,11 +112,28 @@ func TestOnlyOnePair(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{
-		"FLUSHALL", "FLUSHALL/nonsense", "FLUSHALL/kill -9 of Redis", "poison entries/FLUSHALL",
+		"nonsense", "poison entries", "FLUSHALL/nonsense", "FLUSHALL/kill -9 of Redis", "poison entries/FLUSHALL",
 	} {
 		if (Options{Pair: wrong}).WithDefaults().Validate() == nil {
 			t.Errorf("%q was taken", wrong)
 		}
+	}
+}
+
+func TestOnlyOneKind(t *testing.T) {
+	t.Parallel()
+	o := Options{Seed: 1, Pair: "FLUSHALL"}.WithDefaults()
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	plan := newPlan(o)
+	for _, s := range plan {
+		if s.Kind != flushAll || s.During != 0 {
+			t.Errorf("%s: want FLUSHALL alone", s)
+		}
+	}
+	if len(plan) < 3 {
+		t.Errorf("got %d faults, want several", len(plan))
 	}
 }
 

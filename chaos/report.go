@@ -27,8 +27,8 @@ type Report struct {
 	Kills     int                    `json:"kills"`   // of processes and servers, with SIGKILL
 	Unknown   int                    `json:"unknown"` // rows of buyers who don't know of them: their answers were lost
 	TakenBack int                    `json:"taken_back"`
-	Repaired  int64                  `json:"repaired"` // orders that a repair brought back from Redis
 	Poisons   int                    `json:"poisons"`
+	Comeback  comebackReport         `json:"comeback"`
 	Faults    []faultReport          `json:"faults"`
 	Pairs     []pairReport           `json:"pairs"`
 	Counts    map[buyers.Verdict]int `json:"counts"`
@@ -120,7 +120,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	report := &Report{
 		Seed: r.opts.Seed, Took: inSeconds(r.took), Settling: inSeconds(r.settling), Requests: tally.Requests,
 		Answers: map[string]int{}, Accepts: proof.Promised, Unknown: proof.Unknown, TakenBack: proof.Refused,
-		Repaired: r.repaired.Load(),
+		Comeback: r.system.comeback.report(),
 		Poisons:  r.history.Poisons(), Counts: proof.Counts(), Wrong: r.audit(ctx), Warnings: r.system.warnings.Counts(),
 	}
 	for outcome, n := range tally.Outcomes {
@@ -136,7 +136,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	report.Faults, report.Kills = r.faults(stores.Orders)
 	report.Pairs = r.pairs()
 	for _, f := range report.Faults {
-		if f.Hits == 0 && !traits[f.Kind].rare {
+		if f.Hits == 0 && r.opts.needs(f.Kind) {
 			report.Wrong = append(report.Wrong, fmt.Sprintf("%s never happened", f.Kind))
 		}
 	}
@@ -187,9 +187,6 @@ func (r *run) faults(orders []buyers.Order) (list []faultReport, kills int) {
 			if traits[kind].kills {
 				kills += d.hits
 			}
-		}
-		if traits[kind].rare && f.Times == 0 {
-			continue
 		}
 		if slices.Sort(completes); len(completes) > 0 {
 			f.CompleteMedian, f.CompleteMax = inSeconds(completes[len(completes)/2]), inSeconds(completes[len(completes)-1])
@@ -257,7 +254,7 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	counts.Row("orders accepted", r.Accepts)
 	counts.Row("  told, then rejected with a letter", r.TakenBack)
-	counts.Row("  lost by Postgres, repaired from Redis", r.Repaired)
+	r.Comeback.rows(counts)
 	counts.Row("orders whose buyer never heard of them", r.Unknown)
 	counts.Row("poison entries", r.Poisons)
 	for _, v := range buyers.Verdicts {

@@ -3,28 +3,18 @@ package chaos
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 
 	"sluice/internal/buyers"
-	"sluice/pipeline"
-	"sluice/pipeline/audit"
-	"sluice/pipeline/deadletter"
-	"sluice/pipeline/recovery"
 )
 
-const (
-	// repairEvery is the time between two attempts at a repair: a verification may be under way, or a store away.
-	repairEvery = 200 * time.Millisecond
-	// repairLimit bounds the repair of all sales: an audit that finds something looks twenty times at all buyers.
-	repairLimit = 5 * time.Minute
-)
+// homeLimit bounds how long Postgres takes to have again what it has forgotten. Another fault may keep Redis away.
+const homeLimit = 2 * time.Minute
 
 // restorePostgres has Postgres come back from a power cut with the data of a moment before, as from a backup. What it
-// had since is only in Redis then, and nothing but an audit finds that out: an operator repairs every sale.
+// had since is only in Redis then. The programs find that out, and store it again.
 func (r *run) restorePostgres(s step) fault {
 	server := r.system.servers.Postgres
 	return fault{
@@ -47,9 +37,9 @@ func (r *run) restorePostgres(s step) fault {
 			if err := server.Restart(ctx); err != nil {
 				return 0, err
 			}
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repairLimit)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), homeLimit)
 			defer cancel()
-			return 0, r.repair(ctx)
+			return 0, r.awaitExamined(ctx)
 		},
 	}
 }
@@ -67,34 +57,23 @@ func (r *run) awaitPersisted(ctx context.Context) {
 		if err == nil && persisted {
 			return
 		}
-		buyers.Sleep(ctx, repairEvery)
+		buyers.Sleep(ctx, wholeEvery)
 	}
 }
 
-// repair does for every sale what `sluice audit --repair --apply` does for one.
-func (r *run) repair(ctx context.Context) error {
-	quiet := slog.New(slog.DiscardHandler)
-	repairer := recovery.NewRepairer(r.store, audit.NewAuditor(r.system.rdb, pipeline.DefaultKeys, r.store),
-		recovery.NewVerifier(recovery.VerifierConfig{
-			Redis: r.system.rdb, Keys: pipeline.DefaultKeys, Store: r.store, Partitions: partitions, Log: quiet,
-		}), deadletter.NewBurier(r.store, nil, quiet), quiet)
-	var last error // the context's own end says nothing of why
-	for _, sale := range r.sales {
-		for {
-			report, err := repairer.Repair(ctx, sale.ID, "chaos", true)
-			if err == nil {
-				r.repaired.Add(report.Kept)
-				if report.Applied {
-					r.scheduler.say("repaired %s: %d orders brought back, then %q", sale.ID, report.Kept, report.Left.Findings)
-				}
-				break
-			}
-			if ctx.Err() != nil {
-				return fmt.Errorf("%s was not repaired in time: %w", sale.ID, errors.Join(err, last))
-			}
-			last = err
-			buyers.Sleep(ctx, repairEvery)
+// awaitExamined waits until the server has all that Redis knows of, or is found to lack nothing.
+func (r *run) awaitExamined(ctx context.Context) error {
+	for {
+		var examined bool
+		err := r.system.pool.QueryRow(ctx, `
+			select exists (select from examined_server where identity = server_identity())
+				and not exists (select from ledger_losses where finished_at is null)`).Scan(&examined)
+		if err == nil && examined {
+			return nil
 		}
+		if ctx.Err() != nil {
+			return errors.Join(errors.New("Postgres was not given back what it had forgotten"), err, ctx.Err())
+		}
+		buyers.Sleep(ctx, wholeEvery)
 	}
-	return nil
 }

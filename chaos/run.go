@@ -59,7 +59,6 @@ type run struct {
 	crowd   *crowd
 
 	poisonNumbers atomic.Int64
-	repaired      atomic.Int64 // orders that were brought back from Redis after Postgres had lost them
 	scheduler     *scheduler
 	took          time.Duration // of the faults
 	settling      time.Duration // from the end of the faults until everything accepted was persisted
@@ -96,7 +95,7 @@ func (r *run) open(ctx context.Context) error {
 	r.client = buyers.NewClient(buyers.Options{
 		APIs: r.system.fronts(), Connections: r.opts.Clients + r.opts.Clients/4, Deadline: requestDeadline,
 		Attempts:   attempts,
-		Durability: r.opts.Topology.receipts(),
+		Durability: r.opts.receipts(),
 	})
 	r.history = r.client.History
 	r.crowd = &crowd{opts: r.opts, client: r.client, drops: r.saleIDs()[1:]}

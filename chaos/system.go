@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -37,8 +38,11 @@ type system struct {
 	pool        *pgxpool.Pool         // ours
 	databaseURL string                // ours
 	warnings    programs.Warnings
-	least       bool // the programs have users of Redis
+	comeback    comeback
+	log         io.Writer // of the programs; nil: nobody reads it
+	least       bool      // the programs have users of Redis
 	topology    Topology
+	durability  string
 
 	running sync.WaitGroup
 	stop    context.CancelFunc
@@ -49,11 +53,20 @@ type system struct {
 	failures []error // of processes that could not be started again
 }
 
+// hear gets each line of the programs.
+func (s *system) hear(line programs.Line) {
+	s.warnings.Add(line)
+	s.comeback.hear(&line)
+	if s.log != nil {
+		_, _ = fmt.Fprintln(s.log, line.Time.Format("15:04:05.000"), line.Process, line.Level, line.Text())
+	}
+}
+
 // openSystem starts the servers. The processes start later: the sales are made before.
 func openSystem(ctx context.Context, o Options) (*system, error) {
 	s := &system{
 		least: o.Least, topology: o.Topology, links: map[string]*link{}, warnings: programs.Warnings{Keep: keptLines},
-		stop: func() {},
+		durability: o.Durability, log: o.Log, stop: func() {},
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -181,7 +194,7 @@ func (s *system) add(name string, program config.Program) error {
 		return err
 	}
 	environ := append(programs.Environ(),
-		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY="+s.topology.durability(),
+		"REDIS_URL="+redisURL, "DATABASE_URL="+databaseURL, "DURABILITY="+s.durability,
 		"AUTH_MODE=dev", "LOG_FORMAT=json", "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		fmt.Sprintf("WORKER_BATCH_SIZE=%d", workerBatch),
 		fmt.Sprintf("REDIS_FUNCTIONS=%t", s.least),
@@ -192,7 +205,7 @@ func (s *system) add(name string, program config.Program) error {
 		name: name, servers: s.servers, ready: make(chan struct{}),
 		program: programs.Program{
 			Name: name, Args: []string{string(program)}, Environ: environ,
-			OnLine: s.warnings.Add,
+			OnLine: s.hear,
 		},
 	}
 	if program == config.API {

@@ -42,15 +42,6 @@ func (t Topology) durability() string {
 	return "fsync"
 }
 
-// receipts is what every receipt of a run must promise; empty: any, because a server may be without its replica for a
-// while.
-func (t Topology) receipts() string {
-	if t.isReplicated() {
-		return ""
-	}
-	return t.durability()
-}
-
 // has reports whether a kind can strike there.
 func (t Topology) has(k kind) bool {
 	in := traits[k].in

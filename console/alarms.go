@@ -22,6 +22,7 @@ type alarm struct {
 	Do    string
 	Path  string // a page that shows more; empty: there is none
 	Link  string
+	Alert string // the alert of Prometheus about the same, and its section in docs/runbook.md; empty: there is none
 }
 
 // alarmsOf are what is wrong, the worst first. None: all is well.
@@ -40,14 +41,16 @@ func alarmsOf(g *overview.Glance) []alarm {
 func alarmsOfStores(g *overview.Glance) (found []alarm) {
 	if g.Redis != nil {
 		found = append(found, alarm{
-			Tone: "bad", Title: "Redis can't be seen", Why: sentence(messageOf(g.Redis)),
+			Alert: "SluiceRedisAway",
+			Tone:  "bad", Title: "Redis can't be seen", Why: sentence(messageOf(g.Redis)),
 			Do: "If Redis is down, nobody can order; accepted orders are on its disk and in the apis' journals. Bring the same " +
 				"server back; don't start an empty one in its place.",
 		})
 	}
 	if g.Postgres != nil {
 		found = append(found, alarm{
-			Tone: "bad", Title: "Postgres can't be seen", Why: sentence(messageOf(g.Postgres)),
+			Alert: "SluicePostgresAway",
+			Tone:  "bad", Title: "Postgres can't be seen", Why: sentence(messageOf(g.Postgres)),
 			Do: "Buyers can order all the same: what is accepted waits in Redis, and is stored once Postgres is back.",
 		})
 	}
@@ -57,7 +60,8 @@ func alarmsOfStores(g *overview.Glance) (found []alarm) {
 			names[i] = p.String()
 		}
 		found = append(found, alarm{
-			Tone: "bad", Title: fmt.Sprintf("Nobody can order on %s of %d", plural(len(closed), "partition"), len(g.Trusted)),
+			Alert: "SluicePartitionClosed",
+			Tone:  "bad", Title: fmt.Sprintf("Nobody can order on %s of %d", plural(len(closed), "partition"), len(g.Trusted)),
 			Why: "Redis was restarted, replaced or restored, and what it has is not verified yet: " +
 				strings.Join(names, ", ") + ".",
 			Do: "An api or a worker verifies it by itself, usually within seconds. If this stays, the log of an api says what " +
@@ -81,7 +85,8 @@ func alarmsOfWorkers(g *overview.Glance) (found []alarm) {
 	waiting, alive := lag+pending, g.Alive()
 	if alive == 0 {
 		found = append(found, alarm{
-			Tone: "bad", Title: "No worker is alive",
+			Alert: "SluiceNoWorker",
+			Tone:  "bad", Title: "No worker is alive",
 			Why: fmt.Sprintf("%s on disk in Redis, and nobody stores them in Postgres. Payments of these orders wait, too, "+
 				"and units of unpaid orders don't come back.", waitingText(waiting)),
 			Do:   "Start a worker. It takes over everything that waits; nothing need be repaired.",
@@ -103,7 +108,8 @@ func alarmsOfWorkers(g *overview.Glance) (found []alarm) {
 			tone, do = "bad", "The log of a worker says what it waits for: Postgres, a lock, or an order that it can't store."
 		}
 		found = append(found, alarm{
-			Tone: tone, Title: "Orders are stored late",
+			Alert: "SluiceOrdersStoredLate",
+			Tone:  tone, Title: "Orders are stored late",
 			Why: fmt.Sprintf("The oldest of %s that wait was accepted %s ago.", plural(waiting, "order"), age(old)),
 			Do:  do, Path: root + "workers", Link: "Workers",
 		})
@@ -138,7 +144,8 @@ func alarmsOfBooks(g *overview.Glance) (found []alarm) {
 				what = plural(-s.Drift.Units, "unit") + " too many, which could be sold twice"
 			}
 			found = append(found, alarm{
-				Tone: "bad", Title: "The units of " + s.Sale.ID + " don't add up", Why: sentence(what),
+				Alert: "SluiceUnitsDrift",
+				Tone:  "bad", Title: "The units of " + s.Sale.ID + " don't add up", Why: sentence(what),
 				Do: "Audit the sale, to see which; a worker takes units out that are too many by itself.",
 				// A change on its way to Redis looks like this for a moment.
 				Path: path + "/audit", Link: "Audit now",
@@ -146,7 +153,8 @@ func alarmsOfBooks(g *overview.Glance) (found []alarm) {
 		}
 		if g.Redis == nil && !s.Loaded && s.Sale.Phase(g.At) != "closed" {
 			found = append(found, alarm{
-				Tone: "bad", Title: "Redis does not have " + s.Sale.ID, Why: "Nobody can order in it.",
+				Alert: "SluiceBuyersTurnedAway",
+				Tone:  "bad", Title: "Redis does not have " + s.Sale.ID, Why: "Nobody can order in it.",
 				Do:   "A worker loads a new sale, and rebuilds one that was lost, within seconds; its log says what it waits for.",
 				Path: path, Link: "The sale",
 			})
@@ -154,14 +162,16 @@ func alarmsOfBooks(g *overview.Glance) (found []alarm) {
 	}
 	if n := g.Duties.Letters; n > 0 {
 		found = append(found, alarm{
-			Tone: "warn", Title: plural(n, "dead letter") + " to decide",
+			Alert: "SluiceDeadLetters",
+			Tone:  "warn", Title: plural(n, "dead letter") + " to decide",
 			Why: "These accepted orders could not be stored; their buyers were promised something.",
 			Do:  "Read why, then replay or discard each.", Path: root + "dead-letters", Link: "Dead letters",
 		})
 	}
 	if n := g.Duties.RefundsDue; n > 0 {
 		found = append(found, alarm{
-			Tone: "warn", Title: plural(n, "payment") + " to pay back",
+			Alert: "SluiceRefundsDue",
+			Tone:  "warn", Title: plural(n, "payment") + " to pay back",
 			Why: "Money came for orders that had ended, or was paid twice, or its order was returned.",
 			Do:  "Pay it back with the provider; its webhook notes that here.", Path: root + "payments?outcome=refund_due",
 			Link: "Refunds due",

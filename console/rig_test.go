@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"html"
@@ -39,7 +38,7 @@ type rig struct {
 	url       string
 	keyring   *operator.Keyring
 	catalogue *sales.Catalogue
-	logs      *lockedBuffer
+	logs      *testkit.Log
 
 	mu    sync.Mutex // protects ahead
 	ahead time.Duration
@@ -47,7 +46,7 @@ type rig struct {
 
 func newRig(t *testing.T, o pipelinetest.Options, edits ...func(*console.Deps)) *rig {
 	t.Helper()
-	r := &rig{Rig: pipelinetest.New(t, o), logs: &lockedBuffer{}}
+	r := &rig{Rig: pipelinetest.New(t, o), logs: &testkit.Log{}}
 	store, err := db.Open(r.Ctx(), testkit.AsAPI(r.Options.DatabaseURL), db.Options{})
 	must(t, err)
 	t.Cleanup(store.Close)
@@ -263,22 +262,4 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// lockedBuffer is a log that many goroutines write.
-type lockedBuffer struct {
-	mu  sync.Mutex // protects the buffer
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sluice/pipeline"
 )
 
-// releaseEnded follows a part named `ended`, the orders that stopped being live in this statement. In the same
-// transaction their units and slots are owed to Redis and no longer count as sold.
+// releaseEnded follows a part named `ended`, the orders of the sale $1 that stopped being live in this statement. In
+// the same transaction their units and slots are owed to Redis and no longer count as sold.
 const releaseEnded = `
 , owed as (
 	insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason)
@@ -96,39 +98,69 @@ func (s *Store) unchanged(ctx context.Context, o *pipeline.Order) (pipeline.Orde
 	return after, s.confirm(ctx)
 }
 
-// expireQuery reads the left end of orders_pay_by_idx. What another run, a payment or a cancellation has locked is left
-// to it; what it leaves is due again. An order expires once it is overdue by two clocks, Postgres' and this process':
-// one that is ahead must not take an order from a buyer who still has time to pay. None expires on a server that was
-// not examined: it may have forgotten that they are paid.
-const expireQuery = `
-with due as (
+// overdueQuery reads the left end of orders_pay_by_idx. An order expires once it is overdue by two clocks, Postgres'
+// and this process': one that is ahead must not take an order from a buyer who still has time to pay. None expires on a
+// server that was not examined: it may have forgotten that they are paid.
+const overdueQuery = `
+select sale_id, array_agg(id::text)
+from (
 	select sale_id, id from orders
-	where status = 'awaiting_payment' and pay_by < least(now(), $3) and server_is_examined()
+	where status = 'awaiting_payment' and pay_by < least(now(), $2)
 	order by pay_by
 	limit $1
+) overdue
+group by sale_id
+order by sale_id`
+
+// expireQuery ends those of one sale, by orders_pkey. What another run, a payment or a cancellation has locked is left
+// to it; what it leaves is due again.
+const expireQuery = `
+with examined as materialized (
+	select 1 as one where server_is_examined()
+), due as (
+	select id from orders
+	where sale_id = $1 and id = any($4::text[]::uuid[]) and status = 'awaiting_payment' and pay_by < least(now(), $3)
 	for no key update skip locked
 ), ended as (
 	update orders o set status = 'expired', closed_at = now()
-	from due
-	where o.sale_id = due.sale_id and o.id = due.id and o.status = any($2::text[])
+	from due cross join examined
+	where o.sale_id = $1 and o.id = due.id and o.status = any($2::text[])
 	returning o.*
 )` + releaseEnded
 
 // ExpireOrders expires up to limit orders that were to be paid by now, those that are longest overdue first, and owes
-// their units to Redis in the same transaction. It returns them. Any number of calls may run at once: no order is
-// expired twice.
+// their units to Redis, in one transaction for each sale. It returns them. Any number of calls may run at once: no
+// order is expired twice.
 func (s *Store) ExpireOrders(ctx context.Context, limit int) ([]pipeline.Order, error) {
-	return s.endOrders(ctx, expireQuery, limit, statuses(pipeline.StatusExpired.Before()), time.Now())
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	type overdue struct {
+		sale   string
+		orders []string
+	}
+	now := time.Now()
+	found, err := queryAll(ctx, s, "overdue orders", func(row pgx.CollectableRow) (o overdue, err error) {
+		return o, row.Scan(&o.sale, &o.orders)
+	}, overdueQuery, limit, now)
+	if err != nil {
+		return nil, err
+	}
+	var ended []pipeline.Order
+	for _, of := range found {
+		expired, err := s.endOrders(ctx, expireQuery, of.sale, statuses(pipeline.StatusExpired.Before()), now, of.orders)
+		if err != nil {
+			return ended, err
+		}
+		ended = append(ended, expired...)
+	}
+	return ended, nil
 }
 
 // endOrders runs a statement that ends orders, and returns those.
 func (s *Store) endOrders(ctx context.Context, query string, args ...any) ([]pipeline.Order, error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	ended, err := retryCollisions(ctx, func() ([]pipeline.Order, error) {
-		return queryAll(ctx, s, "end orders", scanOrder, query, args...)
-	})
-	return ended, wrap(err, "end orders")
+	return queryAll(ctx, s, "end orders", scanOrder, query, args...)
 }
 
 func statuses(list []pipeline.OrderStatus) []string {

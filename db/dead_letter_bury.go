@@ -17,12 +17,12 @@ values ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)
 on conflict do nothing`
 
 // rejectQuery writes the row of an accept that can't stand: every accept ends as exactly one row. An order that has a
-// row already keeps it. A number that is taken is left out: the letter has it. Nothing is written for a sale that
+// row already keeps it. A number that is taken ($11) is left out: the letter has it. Nothing is written for a sale that
 // Postgres lacks, or whose orders are dropped.
 const rejectQuery = `
 insert into orders (
 	sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, status, reason, closed_at)
-select s.id, $2::text::uuid, case when exists (select 1 from orders where number = $3) then null else $3::bigint end,
+select s.id, $2::text::uuid, case when $11::boolean then null else $3::bigint end,
 	$4, $5, $6, $7, $8, $10, 'rejected', $9, now()
 from sales s where s.id = $1 and s.orders_dropped_at is null
 on conflict do nothing`
@@ -42,7 +42,7 @@ on conflict do nothing`
 const raiseWatermarkQuery = `
 insert into watermarks as w (sale_id, partition, seq)
 select id, $2, $3 from sales where id = $1 and orders_dropped_at is null
-on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.seq), updated_at = now()`
+on conflict (sale_id, partition) do update set seq = greatest(w.seq, excluded.seq), updated_at = excluded.updated_at`
 
 // BuryEvent makes a dead letter of a stream entry, all in one transaction: the letter, and where the entry could be
 // read, the rejected order and the release of what it took. Doing it again changes nothing.
@@ -55,22 +55,34 @@ func (s *Store) BuryEvent(ctx context.Context, letter deadletter.Message, event 
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		batch.Queue(letterQuery, letter.Partition, letter.EntryID, letterText(letter.SaleID), letterText(letter.OrderID),
-			string(payload), letter.Reason, letterText(letter.Error), letter.Deliveries)
-		if event != nil {
-			queueRejection(batch, event, letter.Reason)
-		}
-		batch.Queue(confirmQuery) // where all of it was written before, and maybe not confirmed
-		return tx.SendBatch(ctx, batch).Close()
+	_, err = retryCollisions(ctx, func() (struct{}, error) {
+		return struct{}{}, pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			return bury(ctx, tx, letter, string(payload), event)
+		})
 	})
 	return wrap(err, "bury an event")
 }
 
-func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string) {
+// bury writes all of it in a transaction.
+func bury(ctx context.Context, tx pgx.Tx, letter deadletter.Message, payload string, event *pipeline.Event) error {
+	batch := &pgx.Batch{}
+	batch.Queue(letterQuery, letter.Partition, letter.EntryID, letterText(letter.SaleID), letterText(letter.OrderID),
+		payload, letter.Reason, letterText(letter.Error), letter.Deliveries)
+	if event != nil {
+		taken, err := collect(ctx, tx, pgx.RowTo[int64], takenNumbersQuery, []int64{event.Number})
+		if err != nil {
+			return err
+		}
+		queueRejection(batch, event, letter.Reason, len(taken) > 0)
+	}
+	batch.Queue(confirmQuery) // where all of it was written before, and maybe not confirmed
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+func queueRejection(batch *pgx.Batch, e *pipeline.Event, reason string, numberTaken bool) {
 	batch.Queue(rejectQuery,
-		e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason, e.KeyHash)
+		e.SaleID, e.OrderID, e.Number, e.UserID, e.Quantity, e.Partition, e.Sequence, e.AcceptedAt, reason, e.KeyHash,
+		numberTaken)
 	batch.Queue(giveBackQuery, e.SaleID, e.OrderID, e.Sequence, e.UserID, e.Quantity, e.Partition, reason)
 	// An accept that Redis has lost is not one that it must have.
 	if reason != deadletter.RedisLost {

@@ -18,7 +18,7 @@ const (
 	dropTurnQuery = `
 select d.batches from sale_drops d
 where d.sale_id = $1 and d.finished_at is null
-	and exists (select from sales s where s.id = d.sale_id and s.orders_dropped_at is not null)
+	and exists (select 1 from sales s where s.id = d.sale_id and s.orders_dropped_at is not null)
 for no key update of d`
 
 	// ordersToDropQuery relies on orders_pkey and payments_due_idx. What money is still due for is passed over, and so
@@ -34,7 +34,7 @@ from (
 	order by o.id limit $2
 	for update skip locked
 ) o
-cross join lateral (select s as sale from sales s where s.id = o.sale_id) s
+cross join lateral (select row(s.*)::sales as sale from sales s where s.id = o.sale_id) s
 cross join lateral order_price(s.sale, o.id) p
 order by o.id`
 
@@ -49,7 +49,7 @@ with dropped as (
 	select $1::text, o.partition, o.status, o.reason, coalesce(p.currency, ''), count(*), sum(o.quantity),
 		coalesce(sum(p.unit_price * o.quantity), 0)
 	from dropped o
-	cross join lateral (select s as sale from sales s where s.id = $1) s
+	cross join lateral (select row(s.*)::sales as sale from sales s where s.id = $1) s
 	cross join lateral order_price(s.sale, o.id) p
 	group by o.partition, o.status, o.reason, coalesce(p.currency, '')
 	on conflict on constraint dropped_orders_pkey do update

@@ -2,6 +2,7 @@ package db
 
 import (
 	"errors"
+	"regexp"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -54,7 +55,7 @@ func wrap(err error, what string) error {
 	if refused == nil {
 		return pipeline.Wrap(pipeline.KindUnavailable, err, what+": Postgres did not answer as it should")
 	}
-	if text, ok := violations[refused.ConstraintName]; ok {
+	if text, ok := violations[constraintOf(refused)]; ok {
 		return pipeline.Wrap(pipeline.KindData, err, what+": "+text)
 	}
 	return pipeline.Wrap(pipeline.KindData, err, what+": Postgres refuses a value")
@@ -77,7 +78,22 @@ func refusal(err error) *pgconn.PgError {
 // breaks reports whether an error is the violation of a certain constraint.
 func breaks(err error, constraint string) bool {
 	var e *pgconn.PgError
-	return errors.As(err, &e) && e.ConstraintName == constraint
+	return errors.As(err, &e) && constraintOf(e) == constraint
+}
+
+// namedConstraint finds the name of a constraint in the message of a violation, without the number of its shard.
+var namedConstraint = regexp.MustCompile(`constraint "(.+?)(_[0-9]{6,})?"`)
+
+// constraintOf is the name of the constraint that an error violates. Of a violation on another node, Citus passes on
+// the message alone, with the constraint's name on its shard.
+func constraintOf(e *pgconn.PgError) string {
+	if e.ConstraintName != "" {
+		return e.ConstraintName
+	}
+	if found := namedConstraint.FindStringSubmatch(e.Message); found != nil {
+		return found[1]
+	}
+	return ""
 }
 
 func isUndefinedTable(err error) bool { return hasCode(err, codeUndefinedTable) }

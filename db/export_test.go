@@ -16,6 +16,8 @@ import (
 const (
 	InsertQuery            = insertQuery
 	ConflictsQuery         = conflictsQuery
+	TakenNumbersQuery      = takenNumbersQuery
+	OverdueQuery           = overdueQuery
 	OrderQuery             = orderQuery
 	LatestOrderQuery       = latestOrderQuery
 	KnownQuery             = knownQuery

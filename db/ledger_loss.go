@@ -49,7 +49,7 @@ func (f forgotten) WriteOffReleases(ctx context.Context, at pipeline.SalePartiti
 	_, err := f.store.exec(ctx, "write releases off", `
 		insert into watermarks as w (sale_id, partition, releases_lost) values ($1, $2, $3)
 		on conflict (sale_id, partition) do update
-		set releases_lost = greatest(w.releases_lost, excluded.releases_lost), updated_at = now()`,
+		set releases_lost = greatest(w.releases_lost, excluded.releases_lost), updated_at = excluded.updated_at`,
 		at.SaleID, at.Partition, lost)
 	return err
 }
@@ -97,7 +97,7 @@ func (f forgotten) UnfinishedLedgerLoss(ctx context.Context) (bool, error) {
 // they were compared for the last time. The audit log gets a line for each sale.
 const finishLossQuery = `
 with fence as (
-	select from join_generation() as number where number = $1 and server_identity() = $2::text
+	select number from join_generation() as number where number = $1 and server_identity() = $2::text
 ), input as (
 	select * from jsonb_to_recordset($3::text::jsonb) as i (
 		sale_id text, partition smallint, settled bigint, accepted bigint, missing bigint, releases_lost bigint)
@@ -109,7 +109,8 @@ with fence as (
 	on conflict (sale_id, partition) do update set
 		stored = greatest(w.stored, excluded.stored), lost = w.lost + excluded.lost,
 		releases_lost = greatest(w.releases_lost, excluded.releases_lost),
-		seq = greatest(w.seq, excluded.seq), whole = greatest(w.whole, excluded.whole), updated_at = now()
+		seq = greatest(w.seq, excluded.seq), whole = greatest(w.whole, excluded.whole),
+		updated_at = excluded.updated_at
 ), examined as (
 	insert into examined_server as e (identity) select $2::text from fence
 	on conflict (single) do update set identity = excluded.identity, examined_at = now()
@@ -168,6 +169,9 @@ func (f forgotten) PersistHome(
 	return outcomes, err
 }
 
+// noID is before every id.
+const noID = "00000000-0000-0000-0000-000000000000"
+
 // liveAfterQuery relies on orders_pkey.
 const liveAfterQuery = `
 select id::text, user_id from orders
@@ -181,7 +185,7 @@ func (f forgotten) LiveOrdersAfter(
 	ctx context.Context, at pipeline.SalePartition, after string, limit int,
 ) ([]pipeline.LedgerOrder, error) {
 	if after == "" {
-		after = "00000000-0000-0000-0000-000000000000"
+		after = noID
 	}
 	return queryAll(ctx, f.store, "live orders", func(row pgx.CollectableRow) (o pipeline.LedgerOrder, err error) {
 		return o, row.Scan(&o.OrderID, &o.UserID)
@@ -193,7 +197,7 @@ func (f forgotten) LiveOrdersAfter(
 // withdrawn is not known here.
 const endForgottenQuery = `
 with fence as (
-	select from join_generation() as number where number = $3
+	select number from join_generation() as number where number = $3
 ), ended as (
 	update orders o set status = case when o.status = 'paid' then 'returned' else 'cancelled' end, closed_at = now()
 	from fence
@@ -214,7 +218,8 @@ with fence as (
 	insert into watermarks as w (sale_id, partition, released)
 	select e.sale_id, e.partition, count(*) from ended e join counted c on c.id = e.sale_id
 	group by e.sale_id, e.partition
-	on conflict (sale_id, partition) do update set released = w.released + excluded.released, updated_at = now()
+	on conflict (sale_id, partition) do update
+	set released = w.released + excluded.released, updated_at = excluded.updated_at
 )
 select (select count(*) from fence), (select count(*) from ended)`
 
@@ -233,27 +238,39 @@ func (f forgotten) EndForgotten(
 	return r.ended, err
 }
 
-// spareQuery reads the left end of orders_pay_by_idx.
+// spareQuery walks orders_pkey: by what is due, each page would begin with what the ones before left dead.
 const spareQuery = `
-with due as (
-	select o.sale_id, o.id, least(s.payment_window, $2::interval) as spared
-	from orders o join sales s on s.id = o.sale_id
-	where o.status = 'awaiting_payment' and o.sale_id = $1 and o.partition = $4
-		and o.pay_by < now() + least(s.payment_window, $2::interval) - interval '1 second'
-	order by o.pay_by, o.id
-	limit $3
-	for no key update of o
+with page as (
+	select max(id::text) as last from (
+		select id from orders where sale_id = $1 and id > $6::text::uuid order by id limit $3
+	) as next
+), spared as (
+	update orders o set pay_by = $5::timestamptz + least(s.payment_window, $2::interval)
+	from sales s
+	where s.id = $1 and o.sale_id = $1 and o.partition = $4
+		and o.id > $6::text::uuid and o.id <= (select last::uuid from page)
+		and o.status = 'awaiting_payment' and o.pay_by < $5::timestamptz + least(s.payment_window, $2::interval)
+	returning 1
 )
-update orders o set pay_by = now() + due.spared
-from due
-where o.sale_id = due.sale_id and o.id = due.id`
+select coalesce((select last from page), ''), (select count(*) from spared)`
 
-// Spare gives up to limit orders of a sale on a partition that await their payment at least so much time for it from
-// now on (not more than the sale gives), and returns how many it changed.
+// Spare gives orders of a sale on a partition that await their payment at least so much time for it from an instant on,
+// and not more than the sale gives. It takes up to limit orders of the sale by their ids, after one ("": from the
+// first), and returns the last of them, "" when there are none, and how many it gave time.
 func (f forgotten) Spare(
-	ctx context.Context, at pipeline.SalePartition, atLeast time.Duration, limit int,
-) (int64, error) {
-	return f.store.exec(ctx, "extend orders", spareQuery, at.SaleID, atLeast, limit, at.Partition)
+	ctx context.Context, at pipeline.SalePartition, until recovery.Spared, after string, limit int,
+) (last string, spared int64, err error) {
+	if after == "" {
+		after = noID
+	}
+	type result struct {
+		last   string
+		spared int64
+	}
+	r, err := queryOne(ctx, f.store, "extend orders", func(row pgx.CollectableRow) (r result, err error) {
+		return r, row.Scan(&r.last, &r.spared)
+	}, spareQuery, at.SaleID, until.AtLeast, limit, at.Partition, until.From, after)
+	return r.last, r.spared, err
 }
 
 // WholeUntil returns the highest accept of a sale on a partition up to which everything that Redis had was stored again

@@ -113,7 +113,7 @@ func TestEndForgotten(t *testing.T) {
 	}
 }
 
-// An hour is given to those that have less, and no more than the sale gives.
+// An hour is given to those that have less, and no more than the sale gives, once.
 func TestSpare(t *testing.T) {
 	f := setup(t)
 	f.sale("drop", 100)
@@ -121,11 +121,23 @@ func TestSpare(t *testing.T) {
 	f.exec(`update sales set payment_window = interval '10 minutes'`)
 	f.exec(`update orders set status = 'awaiting_payment', pay_by = now() - interval '1 hour'`)
 	at := pipeline.SalePartition{SaleID: "drop", Partition: 3}
-	for i, want := range []int64{2, 1, 0} {
-		n, err := f.store.Spare(f.ctx(), at, time.Hour, 2)
-		if err != nil || n != want {
-			t.Errorf("call %d: got %d, %v; want %d", i, n, err, want)
+	from, err := f.store.Clock(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spared := int64(0)
+	for range 2 { // the second time there is nothing to do
+		after := ""
+		for _, want := range []int64{2, 1, 0} {
+			last, n, err := f.store.Spare(f.ctx(), at, recovery.Spared{From: from, AtLeast: time.Hour}, after, 2)
+			if err != nil || (last == "") != (want == 0) {
+				t.Errorf("after %q: got %q, %d, %v; want a page of %d", after, last, n, err, want)
+			}
+			spared, after = spared+n, last
 		}
+	}
+	if spared != 3 {
+		t.Errorf("time was given %d times, want 3", spared)
 	}
 	if n := one[int](f, `select count(*) from orders where pay_by between now() + interval '9 minutes'
 		and now() + interval '10 minutes'`); n != 3 {

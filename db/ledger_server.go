@@ -11,17 +11,13 @@ import (
 
 // markStoredQuery relies on watermarks_pkey.
 const markStoredQuery = `
-select w.sale_id, w.partition, w.stored
-from (select distinct sale_id, partition from unnest($1::text[], $2::bigint[]) as i (sale_id, partition)) i
-join watermarks w on w.sale_id = i.sale_id and w.partition = i.partition`
+select sale_id, partition, stored from watermarks where sale_id = $1 and partition = any($2::bigint[]::smallint[])`
 
-// markStored adds the marks of accepts whose rows were there before.
-func (s *Store) markStored(ctx context.Context, accepts []accept, marks map[pipeline.SalePartition]int64) error {
-	columns := newAcceptColumns(len(accepts))
-	for _, a := range accepts {
-		columns.add(a)
-	}
-	rows, err := s.pool.Query(ctx, markStoredQuery, columns.sales, columns.partitions)
+// markStored adds the marks of accepts of a sale whose rows were there before.
+func (s *Store) markStored(
+	ctx context.Context, columns *acceptColumns, marks map[pipeline.SalePartition]int64,
+) error {
+	rows, err := s.pool.Query(ctx, markStoredQuery, columns.sale, columns.partitions)
 	if err != nil {
 		return wrap(err, "read watermarks")
 	}

@@ -25,7 +25,7 @@ func (s *Store) joinLimitGroup(ctx context.Context, sale *pipeline.Sale) error {
 	if sale.LimitGroup == "" {
 		return nil
 	}
-	ctx, cancel := deadline(ctx, callTimeout) // for both statements
+	ctx, cancel := deadline(ctx, callTimeout) // for all statements
 	defer cancel()
 	_, err := s.exec(ctx, "limit group "+sale.LimitGroup,
 		`insert into limit_groups (id, group_limit, partitions) values ($1, $2, $3) on conflict (id) do nothing`,
@@ -34,10 +34,12 @@ func (s *Store) joinLimitGroup(ctx context.Context, sale *pipeline.Sale) error {
 		return err
 	}
 	group, err := queryOne(ctx, s, "limit group "+sale.LimitGroup, func(row pgx.CollectableRow) (g limitGroup, err error) {
-		err = row.Scan(&g.limit, &g.partitions, &g.sales)
-		return g, err
-	}, `select group_limit, partitions, (select count(*) from sales where limit_group = g.id and id <> $2)
-		from limit_groups g where id = $1`, sale.LimitGroup, sale.ID)
+		return g, row.Scan(&g.limit, &g.partitions)
+	}, `select group_limit, partitions from limit_groups where id = $1`, sale.LimitGroup)
+	if err == nil {
+		group.sales, err = queryValue[int](ctx, s, "limit group "+sale.LimitGroup,
+			`select count(*) from sales where limit_group = $1 and id <> $2`, sale.LimitGroup, sale.ID)
+	}
 	switch {
 	case err != nil:
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // newest is the last migration that this build has.
-const newest = 39
+const newest = 41
 
 func TestMigrateFromEmptyAndAgain(t *testing.T) {
 	t.Parallel()

@@ -149,7 +149,13 @@ func (s *Store) begin(ctx context.Context, work func(pgx.Tx) error) error {
 }
 
 // run gives work the pool or, where the context has a request of an operator or a reason, a transaction that names it.
+// What lost against another transaction is run again.
 func (s *Store) run(ctx context.Context, work func(querier) error) error {
+	_, err := retryCollisions(ctx, func() (struct{}, error) { return struct{}{}, s.runOnce(ctx, work) })
+	return err
+}
+
+func (s *Store) runOnce(ctx context.Context, work func(querier) error) error {
 	if _, ok := idempotency.From(ctx); !ok && auditlog.Reason(ctx) == "" {
 		return work(s.pool)
 	}

@@ -53,7 +53,7 @@ with due as (
 	where disabled_at is null
 		and (next_attempt_at <= now() or next_attempt_at > now() + $4 or failing_since > now() + interval '1 minute')
 		and (leased_until is null or leased_until <= now() or leased_until > now() + $3)
-		and (exists (select from outbox o where o.position > e.cursor)
+		and (cursor < (select max(position) from outbox where position is not null)
 			or exists (select from resends r where r.endpoint_id = e.id and ` + resendDue(`$4`) + `))
 	order by next_attempt_at
 	limit $1
@@ -175,7 +175,7 @@ func (s *Store) PruneEvents(ctx context.Context, keep time.Duration, limit int) 
 	if _, err := s.exec(ctx, "forget secrets", forgetSecretsQuery); err != nil {
 		return pruned, err
 	}
-	const lateQuery = `select exists (select from (` + oldestEvents + `) o where created_at < now() - $2::interval)`
+	const lateQuery = `select exists (select 1 from (` + oldestEvents + `) o where created_at < now() - $2::interval)`
 	late, err := queryValue[bool](ctx, s, "prune events", lateQuery, 1, webhook.KeepWaiting)
 	if err != nil || !late {
 		return pruned, err

@@ -2,6 +2,10 @@ package db
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,9 +14,10 @@ import (
 	"sluice/pipeline"
 )
 
-// insertNewQuery and insertQuery are the whole transaction in one statement. insertNewQuery takes orders that have no
-// row: one that has fails it as a whole. insertQuery passes over those, for which it looks into every unique index
-// twice, which costs half as much again for each order. The parts run in the order in which they read each other:
+// insertNewQuery and insertQuery are the whole transaction of one sale's orders in one statement. insertNewQuery takes
+// orders that have no row: one that has fails it as a whole. insertQuery passes over those, for which it looks into
+// every unique index twice, which costs half as much again for each order. The parts run in the order in which they
+// read each other:
 //
 //   - fence: a row as long as the generation is the one that the events were fetched in. The next one can't begin
 //     before this is over (00007_generation.sql). None on a server that was not examined (00038_ledger_marks.sql).
@@ -20,8 +25,11 @@ import (
 //     order. Any unique index may refuse a row; the sale's row is read, not locked.
 //     An order of more units than the sale ever allowed is no row: no script can have accepted it. Nor is one of a sale
 //     whose orders are dropped: it had its row.
-//   - moved, locked, counted: the sold units, see countMoved.
+//   - moved, counted: the sold units, see countMoved.
 //   - marked: the watermarks, which no other batch can lock while the sale is locked.
+//
+// Every part that touches a table names the sale, so that a distributed Postgres runs it on one node; and what is
+// returned names its table, which Citus leaves out otherwise.
 //
 // pay_by counts from now, not from the accept: a buyer can pay once the row is there, and a backlog must not eat up the
 // time to do so. Now is the middle one of three clocks: this server's, the process', and Redis' at the accept, which is
@@ -35,40 +43,40 @@ const (
 
 const insertHead = `
 with fence as (
-	select from join_generation() as number where number = $9 and ($13 or server_is_examined())
+	select number from join_generation() as number where number = $9 and ($13 or server_is_examined())
 ), input as (
-	select i.sale_id, i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
+	select i.id::uuid as id, i.number, i.user_id, i.quantity::integer as quantity,
 		i.partition::smallint as partition, i.sequence, i.accepted_at, i.key_hash, nullif(i.ticket, 0) as ticket
-	from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+	from unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
 		$8::timestamptz[], $11::text[], $12::bigint[])
-		as i (sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, ticket)
+		as i (id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, ticket)
 ), inserted as (
-	insert into orders (
+	insert into orders as n (
 		sale_id, id, number, user_id, quantity, partition, sequence, accepted_at, key_hash, ticket, status, pay_by)
-	select i.sale_id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at, i.key_hash, i.ticket,
+	select s.id, i.id, i.number, i.user_id, i.quantity, i.partition, i.sequence, i.accepted_at, i.key_hash, i.ticket,
 		case when s.payment_window > interval '0' then 'awaiting_payment' else 'confirmed' end,
 		case when s.payment_window > interval '0' then s.payment_window
 			+ greatest(least(now(), $10), least(greatest(now(), $10), i.accepted_at)) end
 	from fence
 	cross join input i
-	join sales s on s.id = i.sale_id and i.quantity <= greatest(s.max_quantity, s.max_quantity_ever)
-		and s.orders_dropped_at is null
-	order by i.sale_id, i.id`
+	join sales s on i.quantity <= greatest(s.max_quantity, s.max_quantity_ever) and s.orders_dropped_at is null
+	where s.id = $1
+	order by i.id`
 
 const insertTail = `
-	returning sale_id, id, quantity, partition, sequence
+	returning n.sale_id, n.id, n.quantity, n.partition, n.sequence
 ), moved as (
 	select sale_id, quantity as units from inserted
 ), ` + countMoved + `, marked as (
 	insert into watermarks as w (sale_id, partition, seq, stored)
-	select i.sale_id, i.partition, max(i.sequence), count(*)
+	select c.id, i.partition, max(i.sequence), count(*)
 	from inserted i
-	join counted c on c.id = i.sale_id
-	group by i.sale_id, i.partition
-	order by i.sale_id, i.partition
+	cross join counted c
+	group by c.id, i.partition
+	order by i.partition
 	on conflict (sale_id, partition) do update
-	set seq = greatest(w.seq, excluded.seq), stored = w.stored + excluded.stored, updated_at = now()
-	returning sale_id, partition, stored
+	set seq = greatest(w.seq, excluded.seq), stored = w.stored + excluded.stored, updated_at = excluded.updated_at
+	returning w.sale_id, w.partition, w.stored
 )
 select sale_id, id, null::smallint, null::bigint from inserted
 union all
@@ -94,22 +102,44 @@ func (s *Store) insertOrders(
 	return inserted, err
 }
 
-// insert runs one of the statements.
+// insert runs one of the statements for each sale, in the order of their ids: mostly that is one. Several are one
+// transaction all the same.
 func (s *Store) insert(
 	ctx context.Context, query string, fence fencing, accepts map[orderKey]accept,
 ) (stored, error) {
-	columns := newAcceptColumns(len(accepts))
-	for _, a := range accepts {
-		columns.add(a)
-	}
-	rows, err := s.pool.Query(ctx, query, columns.sales, columns.orders, columns.numbers, columns.users,
-		columns.quantities, columns.partitions, columns.sequences, columns.times, fence.generation, time.Now(),
-		columns.keyHashes, columns.tickets, fence.unexamined)
-	if err != nil {
-		return stored{}, err
-	}
 	wrote := stored{make(map[orderKey]struct{}, len(accepts)), map[pipeline.SalePartition]int64{}}
-	current := false
+	sales := columnsBySale(maps.Values(accepts), len(accepts))
+	current := true
+	read := func(rows pgx.Rows) error {
+		fenced, err := wrote.read(rows)
+		current = current && !fenced
+		return err
+	}
+	now := time.Now()
+	var err error
+	if len(sales) == 1 {
+		var rows pgx.Rows
+		if rows, err = s.pool.Query(ctx, query, sales[0].arguments(fence, now)...); err == nil {
+			err = read(rows)
+		}
+	} else {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			batch := &pgx.Batch{}
+			for _, columns := range sales {
+				batch.Queue(query, columns.arguments(fence, now)...).Query(read)
+			}
+			return tx.SendBatch(ctx, batch).Close()
+		})
+	}
+	if err == nil && !current {
+		err = s.fenced(ctx)
+	}
+	return wrote, err
+}
+
+// read adds what a statement returned, and reports whether it was fenced off.
+func (w *stored) read(rows pgx.Rows) (fenced bool, err error) {
+	fenced = true
 	var sale string
 	var order *uuid.UUID // of a row of inserted
 	var partition *pipeline.Partition
@@ -117,40 +147,57 @@ func (s *Store) insert(
 	_, err = pgx.ForEachRow(rows, []any{&sale, &order, &partition, &count}, func() error {
 		switch {
 		case order != nil:
-			wrote.keys[orderKey{sale, *order}] = struct{}{}
+			w.keys[orderKey{sale, *order}] = struct{}{}
 		case count != nil:
-			wrote.marks[pipeline.SalePartition{SaleID: sale, Partition: *partition}] = *count
+			w.marks[pipeline.SalePartition{SaleID: sale, Partition: *partition}] = *count
 		default: // the fence's own row
-			current = true
+			fenced = false
 		}
 		return nil
 	})
-	if err == nil && !current {
-		err = s.fenced(ctx)
-	}
-	return wrote, err
+	return fenced, err
 }
 
-// acceptColumns are accepts turned into one array per column, which is how unnest takes them. Numbers go as bigint and
-// are narrowed by Postgres, so that one which is too big is refused as data like any other bad value.
+// acceptColumns are accepts of one sale turned into one array per column, which is how unnest takes them. Numbers go as
+// bigint and are narrowed by Postgres, so that one which is too big is refused as data like any other bad value.
 type acceptColumns struct {
-	sales, orders, users, keyHashes            []string
+	sale                                       string
+	orders, users, keyHashes                   []string
 	numbers, quantities, partitions, sequences []int64
 	times                                      []time.Time
 	tickets                                    []int64 // 0 for none
+	indexes                                    []int   // of the accepts
 }
 
-func newAcceptColumns(n int) *acceptColumns {
+// columnsBySale are the accepts of each sale, by the order of the sales' ids. Without any it is that of a sale without
+// a name, for a rehearsal.
+func columnsBySale(accepts iter.Seq[accept], most int) []*acceptColumns {
+	bySale := map[string]*acceptColumns{}
+	for a := range accepts {
+		columns, ok := bySale[a.SaleID]
+		if !ok {
+			columns = newAcceptColumns(a.SaleID, most)
+			bySale[a.SaleID] = columns
+			most = 0 // of one sale, mostly all
+		}
+		columns.add(a)
+	}
+	if len(bySale) == 0 {
+		return []*acceptColumns{newAcceptColumns("", 0)}
+	}
+	return slices.SortedFunc(maps.Values(bySale), func(a, b *acceptColumns) int { return strings.Compare(a.sale, b.sale) })
+}
+
+func newAcceptColumns(sale string, n int) *acceptColumns {
 	return &acceptColumns{
-		sales: make([]string, 0, n), orders: make([]string, 0, n), users: make([]string, 0, n),
+		sale: sale, orders: make([]string, 0, n), users: make([]string, 0, n),
 		numbers: make([]int64, 0, n), quantities: make([]int64, 0, n), partitions: make([]int64, 0, n),
 		sequences: make([]int64, 0, n), times: make([]time.Time, 0, n), keyHashes: make([]string, 0, n),
-		tickets: make([]int64, 0, n),
+		tickets: make([]int64, 0, n), indexes: make([]int, 0, n),
 	}
 }
 
 func (c *acceptColumns) add(a accept) {
-	c.sales = append(c.sales, a.SaleID)
 	c.orders = append(c.orders, a.key.order.String())
 	c.users = append(c.users, a.UserID)
 	c.numbers = append(c.numbers, a.Number)
@@ -160,6 +207,15 @@ func (c *acceptColumns) add(a accept) {
 	c.times = append(c.times, a.AcceptedAt)
 	c.keyHashes = append(c.keyHashes, a.KeyHash)
 	c.tickets = append(c.tickets, a.Ticket)
+	c.indexes = append(c.indexes, a.index)
+}
+
+// arguments are those of insertNewQuery and insertQuery.
+func (c *acceptColumns) arguments(fence fencing, now time.Time) []any {
+	return []any{
+		c.sale, c.orders, c.numbers, c.users, c.quantities, c.partitions, c.sequences, c.times, fence.generation, now,
+		c.keyHashes, c.tickets, fence.unexamined,
+	}
 }
 
 // outcomeBeside is the outcome of an accept whose order was inserted now, from the first accept of it in this batch.

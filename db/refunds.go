@@ -33,10 +33,16 @@ where id = $1 and outcome in ` + countedPayments
 select ` + paymentColumns + ` from payments
 where payment_id = $1 and outcome in ` + countedPayments
 
+	// lockPayment follows one of them, once the sale is known: a row is locked on the node that has it.
+	lockPayment = ` and sale_id = $2 for no key update`
+
+	// refundPaymentQuery takes the time before: Citus evaluates none that is within a case.
 	refundPaymentQuery = `
+with clock as materialized (select now() as now)
 update payments set outcome = $2::text, refunded_amount = refunded_amount + $3::bigint,
-	refunded_at = case when $2::text = 'refunded' then now() end
-where id = $1 and outcome = 'refund_due'
+	refunded_at = case when $2::text = 'refunded' then clock.now end
+from clock
+where id = $1 and sale_id = $4 and outcome = 'refund_due'
 returning ` + paymentColumns
 
 	// refundOrderQuery relies on payments_order_idx. The order's row was locked before: of two payments that are paid
@@ -51,9 +57,9 @@ returning ` + orderColumns
 	insertRefundQuery = `
 with inserted as (
 	insert into refunds (webhook_id, refund_id, payment, payment_id, amount, currency, partial, outcome, reason, detail,
-		note, actor)
+		note, actor, sale_id)
 	values (nullif($1, ''), $2, nullif($3::bigint, 0), $4, nullif($5::bigint, 0), nullif($6, ''), $7, $8, $9,
-		$10, $11, $12)
+		$10, $11, $12, $13)
 	returning *
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
@@ -174,23 +180,27 @@ func (d *refundTx) known(
 // lockPayment finds the payment, and locks its order and then itself, in the order in which payments do. The payment
 // remains zero where there is none.
 func (d *refundTx) lockPayment(ctx context.Context, r *payments.Refund, record *payments.RefundRecord) error {
-	found, err := d.payment(ctx, "", r)
+	found, err := d.payment(ctx, r)
 	if err != nil || found.ID == 0 {
 		return err
 	}
 	if _, err := d.tx.Exec(ctx, payableQuery, found.SaleID, found.OrderID); err != nil {
 		return err
 	}
-	record.Payment, err = d.payment(ctx, " for no key update", r)
+	record.Payment, err = d.payment(ctx, r, found.SaleID)
 	return err
 }
 
-func (d *refundTx) payment(ctx context.Context, lock string, r *payments.Refund) (payments.Payment, error) {
+// payment finds the payment of a refund. With its sale it also locks it.
+func (d *refundTx) payment(ctx context.Context, r *payments.Refund, sale ...any) (payments.Payment, error) {
 	query, name := paymentByNameQuery, any(r.PaymentID)
 	if r.Payment > 0 {
 		query, name = paymentByIDQuery, r.Payment
 	}
-	rows, err := d.tx.Query(ctx, query+lock, name)
+	if len(sale) > 0 {
+		query += lockPayment
+	}
+	rows, err := d.tx.Query(ctx, query, append([]any{name}, sale...)...)
 	if err != nil {
 		return payments.Payment{}, err
 	}
@@ -224,7 +234,7 @@ func (d *refundTx) apply(
 	}
 	was := record.Payment
 	d.before = &was
-	rows, err := d.tx.Query(ctx, refundPaymentQuery, record.Payment.ID, becomes, r.Amount)
+	rows, err := d.tx.Query(ctx, refundPaymentQuery, record.Payment.ID, becomes, r.Amount, was.SaleID)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,8 @@ func (s *Store) MarkReleasesApplied(ctx context.Context, releases []pipeline.Rel
 		select sale_id, partition, count(*) from marked where given_back
 		group by sale_id, partition
 		order by sale_id, partition
-		on conflict (sale_id, partition) do update set released = w.released + excluded.released, updated_at = now()`,
+		on conflict (sale_id, partition) do update
+		set released = w.released + excluded.released, updated_at = excluded.updated_at`,
 		sales, orders, sequences, given)
 	return err
 }

@@ -12,7 +12,7 @@ import (
 //   - ended: the paid order is returned, if a payment of it is recorded.
 //   - due: that payment is to be paid back.
 //   - owed: a release gives the slot back to Redis, and the units too, unless they are withdrawn.
-//   - locked, counted: the units no longer count as sold. Those that are withdrawn stay taken: sold and withdrawn ones
+//   - counted: the units no longer count as sold. Those that are withdrawn stay taken: sold and withdrawn ones
 //     together never exceed the total. The sale's row comes late, as in countMoved.
 //   - marked: withdrawn units by partition, for a rebuild of it.
 const returnQuery = `
@@ -36,18 +36,17 @@ with ended as (
 	insert into releases (sale_id, order_id, sequence, user_id, quantity, partition, reason, withdrawn)
 	select sale_id, id, sequence, user_id, quantity, partition, status, $6::boolean from ended
 	on conflict do nothing
-), locked as (
-	select s.id, e.quantity, e.partition, case when $6::boolean then e.quantity else 0 end as withdrawn
-	from ended e join sales s on s.id = e.sale_id
-	for no key update of s
 ), counted as (
-	update sales s set sold = s.sold - locked.quantity, withdrawn = s.withdrawn + locked.withdrawn
-	from locked
-	where s.id = locked.id
+	update sales s set sold = s.sold - e.quantity,
+		withdrawn = s.withdrawn + case when $6::boolean then e.quantity else 0 end
+	from ended e
+	where s.id = $1
+	returning s.id
 ), marked as (
 	insert into watermarks as w (sale_id, partition, withdrawn)
-	select id, partition, withdrawn from locked where withdrawn > 0
-	on conflict (sale_id, partition) do update set withdrawn = w.withdrawn + excluded.withdrawn, updated_at = now()
+	select e.sale_id, e.partition, e.quantity from ended e join counted c on c.id = e.sale_id where $6::boolean
+	on conflict (sale_id, partition) do update
+	set withdrawn = w.withdrawn + excluded.withdrawn, updated_at = excluded.updated_at
 )
 select ` + orderColumns + ` from ended`
 

@@ -133,7 +133,10 @@ func edited(a, b *pipeline.Sale) bool {
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // saveChange writes a change on condition that the definition has not changed since it was read; else pgx.ErrNoRows.
-// The condition replaces a lock: the row's own lock, which every batch needs, is held for this one statement only.
+// The condition replaces a lock: the row's own lock, which every batch needs, is held for this one statement only. What
+// depends on the time is computed once it is locked, before the update: Citus would have nothing of the kind in it.
+// stays_over is true where the sale is over with its new window, too. Otherwise one that has left Redis comes back: the
+// next look of a worker finds that Redis lacks it, and rebuilds it.
 func (s *Store) saveChange(
 	ctx context.Context, actor string, before, wanted *pipeline.Sale,
 ) (*pipeline.Sale, error) {
@@ -142,29 +145,30 @@ func (s *Store) saveChange(
 		return nil, err
 	}
 	after, err := queryOne(ctx, s, "change sale "+before.ID, scanSale, `
-		with changed as (
+		with locked as materialized (
+			select payment_window, unit_price, currency, earlier_prices from sales where id = $1 for no key update
+		), computed as materialized (
+			select $5::timestamptz`+isLongPast+` as stays_over, `+earlierPrices+` as earlier_prices from locked s
+		), changed as (
 			update sales s
 			set total = $3, opens_at = $4, closes_at = $5, state = $6, version = version + 1, updated_at = now(),
 				title = $10, max_quantity = $11, waitlist = $12, note = $13, entry_ticket = $17, entry_spread = $18,
 				max_quantity_ever = greatest(max_quantity_ever, max_quantity, $11),
-				retired_at = case when `+staysOver+` then retired_at end, cleared_in = case when `+staysOver+` then cleared_in end,
-				earlier_prices = `+earlierPrices+`, unit_price = nullif($14::bigint, 0), currency = nullif($15::text, '')
+				retired_at = case when c.stays_over then retired_at end, cleared_in = case when c.stays_over then cleared_in end,
+				earlier_prices = c.earlier_prices, unit_price = nullif($14::bigint, 0), currency = nullif($15::text, '')
+			from computed c
 			where id = $1 and version = $2 and reduce_to is null and (orders_dropped_at is null
 				or (total, opens_at, closes_at, state) = ($3::bigint, $4::timestamptz, $5::timestamptz, $6::text))
-			returning `+saleColumns+`
+			returning s.*
 		), logged as (
 			insert into audit_log (actor, action, sale_id, detail) select $7, $8, id, $9::text::jsonb from changed
 		)
-		select * from changed`,
+		select `+saleColumns+` from changed`,
 		before.ID, before.Version, wanted.Total, wanted.OpensAt, wanted.ClosesAt, wanted.State,
 		actor, action(before, wanted), detail, wanted.Title, wanted.MaxQuantity, wanted.Waitlist, wanted.Note,
 		wanted.UnitPrice, wanted.Currency, sales.PriceLead.Milliseconds(), wanted.EntryTicket, wanted.EntrySpread)
 	return &after, err
 }
-
-// staysOver is true where the sale is over with its new window, too. Otherwise one that has left Redis comes back: the
-// next look of a worker finds that Redis lacks it, and rebuilds it.
-const staysOver = `$5::timestamptz` + isLongPast
 
 // earlierPrices notes until when the price was asked that is replaced now: for a moment still, so that each api knows
 // the new one before it is asked. Of two changes within that moment the later one comes into effect later.

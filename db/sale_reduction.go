@@ -90,7 +90,7 @@ func reducible(sale *pipeline.Sale, to int64) error {
 // it may be rebuilt with the total that it had, and must be asked again.
 const endReductionQuery = `
 with fence as (
-	select from join_generation() as number where number = $4
+	select number from join_generation() as number where number = $4
 ), before as (
 	select s.* from sales s, fence
 	where s.id = $1 and s.version = $2 and s.reduce_to = $3

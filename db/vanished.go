@@ -36,6 +36,11 @@ var vanishedSettings = fmt.Sprintf(`
 	join pg_settings using (name) where source = 'default'`,
 	int(keepaliveIdle.Seconds()), int(keepaliveInterval.Seconds()), keepaliveCount, unacknowledged.Milliseconds())
 
+// oneByOne has Citus run the parts of a statement that concerns several nodes one after the other. Side by side is for
+// statements that take long, and a transaction of such a kind may not change a table that every node has. To a Postgres
+// without Citus the name means nothing.
+const oneByOne = `select set_config('citus.multi_shard_modify_mode', 'sequential', false)`
+
 // noticeVanished makes the server notice it when this process' machine vanishes. It is a statement and no parameter of
 // the start, because a pooler refuses connections for parameters that it does not know; behind one, the settings are
 // those of the pooler's own connection, where they mean the same. It is one message in the simple protocol, which every
@@ -43,6 +48,6 @@ var vanishedSettings = fmt.Sprintf(`
 func noticeVanished(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	_, err := conn.PgConn().Exec(ctx, tellWarnings+"; "+strings.TrimSpace(vanishedSettings)).ReadAll()
+	_, err := conn.PgConn().Exec(ctx, tellWarnings+"; "+oneByOne+"; "+strings.TrimSpace(vanishedSettings)).ReadAll()
 	return err
 }

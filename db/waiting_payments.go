@@ -27,13 +27,17 @@ func (s *Store) WaitingPayments(ctx context.Context, after int64, limit int) ([]
 }
 
 const (
+	// paymentSaleQuery finds the sale of a payment, on whichever node that is. It never changes.
+	paymentSaleQuery = `select sale_id from payments where id = $1`
+
 	// waitingPaymentQuery skips a payment that another call is deciding.
 	waitingPaymentQuery = `
-select ` + paymentColumns + ` from payments where id = $1 and outcome = 'waiting' for no key update skip locked`
+select ` + paymentColumns + ` from payments
+where id = $1 and sale_id = $2 and outcome = 'waiting' for no key update skip locked`
 
 	decidePaymentQuery = `
 update payments set outcome = $2, reason = $3, detail = $4, order_status = $5, decided_at = now()
-where id = $1
+where id = $1 and sale_id = $6
 returning ` + paymentColumns
 )
 
@@ -58,7 +62,15 @@ func (s *Store) DecideWaitingPayment(
 
 func (d *paymentTx) decideWaiting(ctx context.Context, id int64) (payments.Record, error) {
 	var record payments.Record
-	rows, err := d.tx.Query(ctx, waitingPaymentQuery, id)
+	var sale string
+	err := d.tx.QueryRow(ctx, paymentSaleQuery, id).Scan(&sale)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return record, nil
+	}
+	if err != nil {
+		return record, err
+	}
+	rows, err := d.tx.Query(ctx, waitingPaymentQuery, id, sale)
 	if err != nil {
 		return record, err
 	}
@@ -77,7 +89,8 @@ func (d *paymentTx) decideWaiting(ctx context.Context, id int64) (payments.Recor
 	if decision.Outcome == payments.Unneeded { // it is recorded already: as one that changed nothing
 		decision.Outcome = payments.Repeated
 	}
-	rows, err = d.tx.Query(ctx, decidePaymentQuery, id, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus)
+	rows, err = d.tx.Query(ctx, decidePaymentQuery,
+		id, decision.Outcome, decision.Reason, decision.Detail, p.OrderStatus, sale)
 	if err != nil {
 		return record, err
 	}

@@ -18,7 +18,7 @@ const waitlistColumns = `sale_id, order_id, user_id, number, quantity, partition
 // can't begin before this is over (00007_generation.sql). An entry that has ended already stays ended.
 const recordJoinQuery = `
 with fence as (
-	select from join_generation() as number where number = $1
+	select number from join_generation() as number where number = $1
 ), recorded as (
 	insert into waitlist (
 		sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at)
@@ -58,7 +58,7 @@ func (s *Store) recordWaitlist(ctx context.Context, query string, args ...any) (
 // join that comes later finds that the entry has ended. orders_pkey and waitlist_pkey serve it.
 const recordLeaveQuery = `
 with fence as (
-	select from join_generation() as number where number = $1
+	select number from join_generation() as number where number = $1
 ), recorded as (
 	insert into waitlist as w (
 		sale_id, order_id, user_id, number, quantity, partition, ticket, key_hash, payload_hash, joined_at,

@@ -61,11 +61,11 @@ func (s *Store) Watermarks(ctx context.Context) ([]pipeline.Watermark, error) {
 // one which fails again and again is one line, with the number of attempts.
 const recordRebuildQuery = `
 with fence as (
-	select from join_generation() as number where number = $7
+	select number from join_generation() as number where number = $7
 ), counted as (
 	insert into watermarks as w (sale_id, partition, lost)
 	select $2::text, $3::smallint, $4::bigint from fence
-	on conflict (sale_id, partition) do update set lost = w.lost + excluded.lost, updated_at = now()
+	on conflict (sale_id, partition) do update set lost = w.lost + excluded.lost, updated_at = excluded.updated_at
 ), pending as (
 	select id, detail from audit_log
 	where sale_id = $2::text and action = $6::text and detail @> '{"pending": true}'

@@ -206,7 +206,7 @@ check_settings() {
 check_rights() {
 	local user got
 	for user in api worker operator; do
-		got=$(redis_as "sluice-$user" "redis-$user" FLUSHALL)
+		got=$(redis_as "sluice-$user" "compose-test-redis-$user" FLUSHALL)
 		[[ $got == NOPERM* ]] || fail "FLUSHALL as $user: $got"
 		got=$(compose exec -T -e PGPASSWORD="compose-test-pg-$user" postgres psql -h 127.0.0.1 -U "sluice_$user" -d sluice -c 'drop table orders' 2>&1 || true)
 		[[ $got == *'must be owner of table orders'* ]] || fail "drop table as $user: $got"

@@ -20,6 +20,8 @@ func newDurations(reg prometheus.Registerer) durations {
 		Name:    "sluice_http_request_duration_seconds",
 		Help:    "From the end of a request's headers to the end of its answer, in the handler.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15), // 0.5 ms … 8 s, above requestTimeout
+
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 	}, []string{"route", "method", "status_class"})}
 	if reg == nil {
 		return d

@@ -1,13 +1,11 @@
 package httpapi_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,7 +49,7 @@ type rig struct {
 	sales     *sales.Catalogue
 	publisher *sales.Publisher
 	registry  *prometheus.Registry
-	logs      *lockedBuffer
+	logs      *testkit.Log
 	pushes    *prometheus.Registry // the hub's
 	endPush   func()               // ends the hub, as a server that stops does
 	payments  *payments.Service
@@ -75,7 +73,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, contract: o.contract, keys: pipeline.Keys{Prefix: testkit.Prefix(t)}, database: o.databaseURL,
-		registry: prometheus.NewRegistry(), logs: &lockedBuffer{},
+		registry: prometheus.NewRegistry(), logs: &testkit.Log{},
 	}
 	if r.contract == nil {
 		r.contract = loadContract(t)
@@ -294,24 +292,6 @@ func (r *rig) persist(s *pipeline.Sale) {
 			r.t.Fatalf("persist: %v", err)
 		}
 	}
-}
-
-// lockedBuffer is a log that many goroutines write.
-type lockedBuffer struct {
-	mu  sync.Mutex // protects the buffer
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // exec changes Postgres behind everybody's back.

@@ -99,6 +99,9 @@ func newLimited(reg prometheus.Registerer) *prometheus.CounterVec {
 		Help: "Requests and connections that were refused, by the limit: client, buyer, sale, connections, " +
 			"client-connections, opened, webhooks, entry-hook or host; health: answers that were held back.",
 	}, []string{"limit"})
+	for _, limit := range []string{"client", "buyer", "sale", "connections"} { // from 0 on, so that the first one shows
+		counter.WithLabelValues(limit)
+	}
 	if reg == nil {
 		return counter
 	}

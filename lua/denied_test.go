@@ -68,6 +68,20 @@ var deniedCalls = map[string]struct {
 			return err
 		},
 	},
+	"take and forget": {
+		func(f *fixture) { f.load(f.openSale(5)); f.mustTake(lua.Move{Number: 1, Units: 1}) },
+		func(f *fixture) error {
+			_, _, err := lua.Take(f.ctx, f.rdb, f.saleKeys, lua.Move{Number: 2, Units: 1, Done: 1})
+			return err
+		},
+	},
+	"give and hand over": {
+		func(f *fixture) { f.soldOut(1); f.joins(11, "ann", 1, 1) },
+		func(f *fixture) error {
+			_, _, err := lua.Give(f.ctx, f.rdb, f.saleKeys, saleID, plenty, lua.Move{Number: 1, Units: 1})
+			return err
+		},
+	},
 	"restock and hand over": {
 		func(f *fixture) { f.soldOut(1); f.joins(11, "ann", 1, 1) },
 		func(f *fixture) error {

@@ -11,6 +11,8 @@
 //	Reap     a dead consumer leaves the group
 //	Load     a sale is put into Redis
 //	Adjust   a sale in Redis follows its newer definition
+//	take     units of a sale leave a partition, for another one; nothing calls this yet
+//	give     they arrive there; nothing calls this yet
 //	Lease    a block of order numbers
 //	Look, …  the steps of a verification, and what they leave trusted
 //	Retire   a sale that is over leaves Redis

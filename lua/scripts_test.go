@@ -28,7 +28,7 @@ func release(f *fixture, user, order string) ([]bool, error) {
 func (f *fixture) source(file string) string {
 	f.Helper()
 	var source strings.Builder
-	for _, part := range []string{"handover.lua", "group.lua", file} { // a head does nothing to scripts that don't call it
+	for _, part := range []string{"handover.lua", "group.lua", "moves.lua", file} { // a head does nothing to scripts that don't call it
 		text, err := os.ReadFile(part)
 		if err != nil {
 			f.Fatal(err)
@@ -190,6 +190,17 @@ func callsOf(s redis.Scripter) map[string]func(n int) error {
 			return err
 		},
 		"adjust.lua": func(int) error { _, _, err := lua.Adjust(ctx, s, keys, saleID, plenty, sale); return err },
+		"take.lua": func(int) error {
+			keys := lua.SaleKeys{Sale: "a", Trusted: "b", Generation: "c"}
+			_, _, err := lua.Take(ctx, s, keys, lua.Move{Number: 1, Units: 1})
+			return err
+		},
+		"give.lua": func(int) error {
+			keys := keys
+			keys.Generation = "h"
+			_, _, err := lua.Give(ctx, s, keys, saleID, plenty, lua.Move{Number: 1, Units: 1})
+			return err
+		},
 		"retire.lua": func(int) error { _, err := lua.Retire(ctx, s, keys, 1, ""); return err },
 		"lease.lua":  func(int) error { _, _, err := lua.Lease(ctx, s, "a", "b", 4096, time.Minute); return err },
 		"passed.lua": func(int) error { _, _, err := lua.Passed(ctx, s, "a", "b", 1); return err },

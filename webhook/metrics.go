@@ -31,8 +31,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sluice_webhook_delivery_duration_seconds",
 			Help:    "From the look-up of the name to the end of the answer.",
-			Buckets: prometheus.ExponentialBuckets(0.002, 2, 13),
-		}), // 2 ms … 8 s
+			Buckets: prometheus.ExponentialBuckets(0.002, 2, 13), // 2 ms … 8 s
+
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+		}),
 		// Vectors, also where there is no label: they appear only in the processes that set them.
 		backlog:  gauge("sluice_webhook_backlog", "Events that an endpoint has not passed yet, wanted or not.", "endpoint"),
 		failing:  gauge("sluice_webhook_failing_attempts", "Failures in a row of an endpoint's next delivery.", "endpoint"),

@@ -107,12 +107,12 @@ func (w *watcher) notes(label string, moment faultnet.Moment) (p point, target b
 	return p, w.over
 }
 
-// passedAll reports whether each label was passed.
-func (w *watcher) passedAll(labels []string) bool {
+// missing returns those of some labels that were not passed.
+func (w *watcher) missing(labels []string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !slices.ContainsFunc(labels,
-		func(label string) bool { return w.counts[point{label: label, moment: faultnet.Before}] == 0 })
+	return slices.DeleteFunc(slices.Clone(labels),
+		func(label string) bool { return w.counts[point{label: label, moment: faultnet.Before}] > 0 })
 }
 
 // finish ends the watch and returns the points that were passed, in their order. It reports whether the target was

@@ -153,7 +153,7 @@ func (r *run) giveWork(w *watcher) {
 		if err != nil {
 			r.Fatalf("the process did not get ready, and not by our hand: %v", err)
 		}
-		if w.passedAll(r.scenario.steps) && r.scenario.done(r) {
+		if len(w.missing(r.scenario.steps)) == 0 && r.scenario.done(r) {
 			r.linger(w)
 			return
 		}
@@ -162,7 +162,7 @@ func (r *run) giveWork(w *watcher) {
 			return
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			r.Fatalf("the work was not done in %s", patience)
+			r.Fatalf("the work was not done in %s; steps that were not passed: %q", patience, w.missing(r.scenario.steps))
 		}
 	}
 }
@@ -250,7 +250,7 @@ func TestCrashPoints(t *testing.T) {
 	t.Parallel()
 	all := openTestbeds(t)
 	names := scripts(t)
-	scenarios := []*scenario{orders(), shutdown(), purchase(), rebuild(), replay(), stale()}
+	scenarios := []*scenario{orders(), shutdown(), purchase(), rebuild(), ledger(), replay(), stale()}
 	points := findPoints(t, all, names, scenarios)
 	var mu sync.Mutex // protects missed
 	missed := map[point]bool{}

@@ -111,8 +111,8 @@ var defects = []defect{
 		"	if err := error(nil); err != nil {\n",
 	}, {
 		"pipeline/journal/presence.go",
-		"	return j.adopt()\n",
-		"	return nil\n",
+		"	if err := j.adopt(); err != nil || !j.down ",
+		"	if err := error(nil); err != nil || !j.down ",
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAKilledAPIsAcceptsComeBack"}},
 	{name: "opens-before-the-journals", edits: []edit{{
 		"pipeline/recovery/reopen.go",
@@ -199,8 +199,8 @@ var defects = []defect{
 	}}, caughtBy: &test{"./pipeline/recovery", "TestAnOlderStateIsRebuilt"}},
 	{name: "no-generation", edits: []edit{{
 		"db/persist_insert.go",
-		"	select from join_generation() as number where number = $9 and",
-		"	select from join_generation() as number where (number = $9 or true) and",
+		"	select number from join_generation() as number where number = $9 and",
+		"	select number from join_generation() as number where (number = $9 or true) and",
 	}}, caughtBy: &test{"./db", "TestAStaleGenerationPersistsNothing"}},
 	{name: "no-recent-accepts", edits: []edit{{
 		"pipeline/resubmit/journaled.go",

@@ -34,10 +34,13 @@ func run(args []string, out, complaints io.Writer) int {
 	flags.IntVar(&o.Clients, "clients", 0, "requests under way at once; 0 is the default")
 	flags.IntVar(&o.Rate, "rate", 0, "requests per second at most; 0 is the default")
 	flags.BoolVar(&o.Lossless, "lossless", false, "leave out the faults that take data from a store")
-	flags.StringVar(&o.Pair, "pair", "", "only this pair of kinds, with a slash between them: \"FLUSHALL/kill -9 of an API\"")
+	flags.StringVar(&o.Pair, "pair", "", "only this pair of kinds, with a slash between them, or one kind: \"FLUSHALL/kill -9 of an API\"")
+	flags.StringVar(&o.Durability, "durability", "", "what receipts promise: memory, fsync or replica; as much as the topology can by default")
 	flags.BoolVar(&o.Least, "least", false, "the programs' users of Redis have the rights of sluice acl --functions")
-	topology := flags.String("topology", "single", "single; sentinel: Redis with a replica; cluster: three masters of Redis, a replica for each; replicated-postgres: with a synchronous standby")
+	topology := flags.String("topology", "", "single, the default; sentinel: Redis with a replica; cluster: three masters of Redis, a replica for each; replicated-postgres: with a synchronous standby")
 	flags.BoolVar(&o.Calm, "calm", false, "no faults at all")
+	logFile := flags.String("log", "", "a file for every line that the programs write; it is overwritten")
+	exam := flags.Bool("exam", false, "one fail-over of Redis after the other, each for -minutes: what became of the receipts")
 	asJSON := flags.Bool("json", false, "the report as JSON, on stdout; the story goes to stderr")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -51,6 +54,15 @@ func run(args []string, out, complaints io.Writer) int {
 		fmt.Fprintln(complaints, "chaos:", err)
 		return 2
 	}
+	if *logFile != "" {
+		log, err := os.Create(*logFile)
+		if err != nil {
+			fmt.Fprintln(complaints, "chaos:", err)
+			return 2
+		}
+		defer func() { _ = log.Close() }()
+		o.Log = log
+	}
 	story := out
 	if *asJSON {
 		story = complaints
@@ -58,6 +70,13 @@ func run(args []string, out, complaints io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	if *exam {
+		if err := runExam(ctx, o, out, complaints); err != nil {
+			fmt.Fprintln(complaints, "chaos:", err)
+			return 1
+		}
+		return 0
+	}
 	report, err := chaos.Run(ctx, o, story)
 	if report != nil {
 		err = errors.Join(err, write(out, report, *asJSON))
@@ -70,6 +89,17 @@ func run(args []string, out, complaints io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// runExam prints the table on out, and what happens on the other.
+func runExam(ctx context.Context, o chaos.Options, out, story io.Writer) error {
+	if _, err := fmt.Fprintln(out, chaos.ExamHeader); err != nil {
+		return err
+	}
+	return chaos.Exam(ctx, o, story, func(row *chaos.ExamRow) error {
+		_, err := fmt.Fprintln(out, row)
+		return err
+	})
 }
 
 func write(out io.Writer, r *chaos.Report, asJSON bool) error {

@@ -77,9 +77,9 @@ func (r *restricted) provide(asFunctions bool) {
 }
 
 // serve runs a program, and returns its output and what kills it.
-func (r *restricted) serve(role acl.Role) (out *output, kill func()) {
+func (r *restricted) serve(role acl.Role) (out *testkit.Log, kill func()) {
 	r.Helper()
-	out = &output{}
+	out = &testkit.Log{}
 	cmd := program(context.WithoutCancel(r.Context()), r.at[role], string(role))
 	cmd.Stdout, cmd.Stderr = out, out
 	must(r.T, cmd.Start())
@@ -100,8 +100,8 @@ func (r *restricted) serve(role acl.Role) (out *output, kill func()) {
 func (r *restricted) serveAPI() (kill func()) {
 	r.Helper()
 	out, kill := r.serve(acl.API)
-	operations := out.find(r.T, `"api operations" url=(\S+)`)
-	r.api = out.find(r.T, `"api listening" url=(\S+)`) + "/v1/sales/drop-1/"
+	operations := find(r.T, out, `"api operations" url=(\S+)`)
+	r.api = find(r.T, out, `"api listening" url=(\S+)`) + "/v1/sales/drop-1/"
 	r.eventually("the api to be ready", func() bool {
 		status, _ := r.call(http.MethodGet, operations+"/readyz", "", "")
 		return status == http.StatusOK

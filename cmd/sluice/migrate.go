@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"sluice/db"
+	"sluice/db/distribution"
 )
 
 // migrateStartTimeout is how long migrate waits for a Postgres that may just be starting with it, as in a compose
@@ -12,6 +14,8 @@ import (
 const migrateStartTimeout = 30 * time.Second
 
 type migrateCmd struct {
+	Distributed bool `help:"Then distribute the tables over the nodes of a Citus cluster, by the sale, for trials: the programs do not run on it yet, and there is no way back. DATABASE_URL is that of the coordinator. Repeating it changes nothing."`
+
 	Grant bool `help:"Then make the roles sluice_api, sluice_worker and sluice_operator and give them their rights (sluice grants), with the passwords in POSTGRES_API_PASSWORD, POSTGRES_WORKER_PASSWORD and POSTGRES_OPERATOR_PASSWORD, or in the files that POSTGRES_API_PASSWORD_FILE and so on name."`
 }
 
@@ -43,6 +47,15 @@ func (c *migrateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	distributed := ""
+	if c.Distributed {
+		done, err := distribution.Apply(a.ctx, cfg.DatabaseURL)
+		if err != nil {
+			return err
+		}
+		distributed = fmt.Sprintf(" Citus %s: %d tables were distributed by the sale, and %d copied to every node.",
+			done.Citus, done.Distributed, done.Everywhere)
+	}
 	granted := ""
 	if c.Grant {
 		granted = " The roles have their rights."
@@ -57,9 +70,9 @@ func (c *migrateCmd) Run(a *app) error {
 		After  int64 `json:"after"`
 	}{before, after}
 	if before == after {
-		return a.answer(versions, "The database has schema version %d already.%s", after, granted)
+		return a.answer(versions, "The database has schema version %d already.%s%s", after, distributed, granted)
 	}
-	return a.answer(versions, "The database went from schema version %d to %d.%s", before, after, granted)
+	return a.answer(versions, "The database went from schema version %d to %d.%s%s", before, after, distributed, granted)
 }
 
 // passwords are those of the roles. One that is not set stays as it is.

@@ -252,7 +252,7 @@ func total(views []streamView) (events int64) {
 func startWorker(t *testing.T, at []string) (stop func()) {
 	t.Helper()
 	cmd := program(context.WithoutCancel(t.Context()), at, "worker")
-	var log output
+	var log testkit.Log
 	cmd.Stderr = &log
 	must(t, cmd.Start())
 	stopped := false

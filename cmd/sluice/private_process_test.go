@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/internal/testkit"
 )
 
 // goneLimit bounds how long after its end everything that a dev or demo started may still be there: Postgres stops its
@@ -20,7 +22,7 @@ const goneLimit = time.Minute
 // private is a running `sluice dev` or `sluice demo`.
 type private struct {
 	mark string // in the environment of every process of ours that belongs to it
-	out  output
+	out  testkit.Log
 	pid  int
 	wait func() (exitCode int)
 }

@@ -94,9 +94,9 @@ func (v *vault) call(method, url, body string, header ...string) (status int, an
 }
 
 // serve runs a program until the test ends, and returns its output.
-func (v *vault) serve(settings []string, name string) *output {
+func (v *vault) serve(settings []string, name string) *testkit.Log {
 	v.Helper()
-	out := &output{}
+	out := &testkit.Log{}
 	cmd := program(context.WithoutCancel(v.Context()), settings, name)
 	cmd.Stdout, cmd.Stderr = out, out
 	must(v.T, cmd.Start())
@@ -111,11 +111,12 @@ func (v *vault) serve(settings []string, name string) *output {
 	return out
 }
 
-func (o *output) find(t *testing.T, pattern string) string {
+// find waits until a log matches, and returns what the first group of the pattern is there.
+func find(t *testing.T, log *testkit.Log, pattern string) string {
 	t.Helper()
 	sought := regexp.MustCompile(pattern)
-	testkit.Eventually(t, commandLimit, pattern, func() bool { return sought.MatchString(o.String()) })
-	return sought.FindStringSubmatch(o.String())[1]
+	testkit.Eventually(t, commandLimit, pattern, func() bool { return sought.MatchString(log.String()) })
+	return sought.FindStringSubmatch(log.String())[1]
 }
 
 // tokenOf is a token of a buyer, signed with the secret of JWT_KEY.
@@ -147,7 +148,7 @@ func TestNoSecretIsLeftAnywhere(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	v.secretsOfCommands(at, receiver.URL)
 	api, worker := v.serve(at, "api"), v.serve(at, "worker")
-	public, operations := api.find(t, `"api listening" url=(\S+)`), api.find(t, `"api operations" url=(\S+)`)
+	public, operations := find(t, api, `"api listening" url=(\S+)`), find(t, api, `"api operations" url=(\S+)`)
 	v.run(at, "sale", "create", "--id", "drop-2", "--stock", "10", "--entry-ticket").mustFine(t)
 	v.run(at, "sale", "create", "--id", "drop-1", "--title", "Drop", "--stock", "10", "--opens", "now", "--closes", "+1h",
 		"--price", "1999", "--currency", "EUR").mustFine(t)
@@ -156,7 +157,7 @@ func TestNoSecretIsLeftAnywhere(t *testing.T) {
 	v.administer(operations)
 	v.goWrong(servers, at, public, api, worker)
 
-	v.look(worker.find(t, `"worker operations" url=(\S+)`) + "/metrics")
+	v.look(find(t, worker, `"worker operations" url=(\S+)`) + "/metrics")
 	for _, path := range []string{"/metrics", "/readyz", "/debug/pprof/cmdline", "/debug/vars", "/"} {
 		v.look(operations + path)
 	}
@@ -289,7 +290,7 @@ func (v *vault) administer(operations string) {
 }
 
 // goWrong makes servers unreachable and settings wrong.
-func (v *vault) goWrong(servers *localservers.Servers, at []string, public string, api, worker *output) {
+func (v *vault) goWrong(servers *localservers.Servers, at []string, public string, api, worker *testkit.Log) {
 	v.Helper()
 	failures := func() int { return strings.Count(api.String()+worker.String(), "level=WARN") }
 	before := failures()

@@ -48,6 +48,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "How long ENTRY_HOOK_URL took, by its answer: allowed, refused, failed (no answer in time, or a " +
 				"5xx) or busy (too many calls at once: it was not asked).",
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 12), // 2 ms … 4 s, the longest ENTRY_HOOK_TIMEOUT
+
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}, []string{"answer"}),
 	}
 }

@@ -38,10 +38,10 @@ func inScripts() []string {
 var (
 	everyoneRuns = []string{"install", "lease", "load", "passed", "refusal", "verify"}
 	runs         = map[acl.Role][]string{
-		acl.API: {"adjust", "admit", "group", "join", "leave", "release"},
+		acl.API: {"adjust", "admit", "give", "group", "join", "leave", "release", "take"},
 		acl.Worker: {
-			"adjust", "claim", "handover", "join", "leave", "reap", "release", "retire", "settle", "lock renew", "lock run_once",
-			"lock try_many", "lock unlock_many",
+			"adjust", "claim", "give", "handover", "join", "leave", "reap", "release", "retire", "settle", "take",
+			"lock renew", "lock run_once", "lock try_many", "lock unlock_many",
 		},
 		acl.Operator: {"adjust", "admit", "claim", "group", "join", "leave", "release", "settle"},
 	}

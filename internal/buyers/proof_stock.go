@@ -89,14 +89,18 @@ func (p *Proof) checkSlots(s *saleState, live map[string]*Order) {
 
 // checkLetters compares poisons and letters.
 func (p *Proof) checkLetters() {
-	letters := map[string]int{}
+	letters, elsewhere := map[string]int{}, map[string]bool{}
 	for _, l := range p.stores.letters {
 		_, poisoned := p.poisonOf[l.Entry]
 		if one := p.poisonOf[l.Order]; !poisoned && one.Order != "" {
 			if one.Entry == "" { // its entry was Redis' own
 				letters[l.Order]++
+				continue
 			}
-			continue // else the entry was added twice: the first reply was lost, and the client asked again
+			// The entry was added twice, because the first reply was lost and the client asked again; or a worker had
+			// fetched it when Redis had to be verified, and submitted it again.
+			elsewhere[l.Order] = true
+			continue
 		}
 		letters[l.Entry]++
 		if !poisoned && !(p.terms.Lossy && l.Reason == reasonRedisLost) {
@@ -111,6 +115,9 @@ func (p *Proof) checkLetters() {
 		}
 		if one.Lettered {
 			want = 1
+		}
+		if n == 0 && elsewhere[one.Order] {
+			n = 1
 		}
 		if n == want || n == 0 && p.terms.Lossy { // it may have gone with Redis' data
 			continue

@@ -44,12 +44,17 @@ func startPostgresAlone(ctx context.Context, how settings) (p *Postgres, err err
 }
 
 func startPostgresIn(ctx context.Context, s *sandbox, how settings) (*Postgres, error) {
+	return startPostgresAs(ctx, s, "postgres", how)
+}
+
+// startPostgresAs starts a server under a name that no other one of the sandbox has.
+func startPostgresAs(ctx context.Context, s *sandbox, name string, how settings) (*Postgres, error) {
 	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
 	p := &Postgres{}
-	if err := p.prepare(s, "postgres"); err != nil {
+	if err := p.prepare(s, name); err != nil {
 		return nil, err
 	}
 	data := filepath.Join(p.dir, clusterDir)

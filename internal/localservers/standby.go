@@ -95,9 +95,14 @@ func (p *Postgres) Promote(ctx context.Context) error {
 
 // command runs statements as the superuser, one after the other.
 func (p *Postgres) command(ctx context.Context, statements ...string) error {
+	return p.commandIn(ctx, "postgres", statements...)
+}
+
+// commandIn is command in a database.
+func (p *Postgres) commandIn(ctx context.Context, database string, statements ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, p.urlOf("postgres"))
+	conn, err := pgx.Connect(ctx, p.urlOf(database))
 	if err != nil {
 		return err
 	}

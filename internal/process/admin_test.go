@@ -1,7 +1,6 @@
 package process_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -9,31 +8,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"sluice/internal/process"
 	"sluice/internal/testkit"
 )
-
-// logged is a log that is read while it grows.
-type logged struct {
-	mu   sync.Mutex // protects text
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 var operations = regexp.MustCompile(`"api operations" url=(https?://[0-9.:]+)`)
 
@@ -45,17 +25,17 @@ func runAPI(t *testing.T, args ...string) string {
 }
 
 // runAPIOn is runAPI on a certain Redis. It also returns the log.
-func runAPIOn(t *testing.T, redis interface{ URL() string }, args ...string) (string, *logged) {
+func runAPIOn(t *testing.T, redis interface{ URL() string }, args ...string) (string, *testkit.Log) {
 	t.Helper()
 	return runAPIOver(t, redis, testkit.Database(t), args...)
 }
 
 // runAPIOver is runAPIOn a certain database.
-func runAPIOver(t *testing.T, redis interface{ URL() string }, database string, args ...string) (string, *logged) {
+func runAPIOver(t *testing.T, redis interface{ URL() string }, database string, args ...string) (string, *testkit.Log) {
 	t.Helper()
 	cfg := settings(t, redis, database,
 		append([]string{"--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, args...)...)
-	log := &logged{}
+	log := &testkit.Log{}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- process.RunAPI(ctx, cfg, "test", slog.New(slog.NewTextHandler(log, nil))) }()

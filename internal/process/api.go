@@ -22,6 +22,7 @@ import (
 	"sluice/pipeline/journal"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/operator"
+	"sluice/pipeline/overview"
 	"sluice/pipeline/recovery"
 	"sluice/pipeline/sales"
 	"sluice/pipeline/waitlist"
@@ -46,7 +47,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	if err != nil {
 		return err
 	}
-	reg := newRegistry(version)
+	reg := newRegistry(config.API, version)
 	buyers, jwks, err := newBuyers(cfg, reg, log)
 	if err != nil {
 		return err
@@ -88,6 +89,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 			Registerer: reg, Log: log,
 		}),
 	}
+	a.overview = a.newOverview()
 	verifying := parts.VerifierConfig()
 	verifying.Accepts, verifying.Found = parts.Journaled(a.admission), stores.Guard.Found
 	verifier := recovery.NewVerifier(verifying)
@@ -100,6 +102,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 	running.Go(func() { verifier.Run(ctx) })
 	running.Go(func() { a.hub.Run(ctx) })
 	running.Go(func() { watchClocks(ctx, parts, reg, redisClock) })
+	running.Go(func() { a.watchBacklog(ctx, overview.NewMetrics(reg)) })
 	running.Go(func() { accepts.Run(ctx, stores.Postgres, verifier.SeesRedis) })
 	running.Go(func() { a.waitlist.Run(ctx, sales) })
 	if jwks != nil {
@@ -139,6 +142,7 @@ type api struct {
 	waitlist  *waitlist.Service
 	admission *admission.Controller
 	hub       *notification.Hub
+	overview  *overview.Reader
 	streams   httpapi.Streams
 	buyers    buyers
 	jwks      *auth.JWKS // nil where no keys are fetched

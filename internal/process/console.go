@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"strconv"
 
 	"sluice/console"
@@ -15,10 +16,7 @@ func (a *api) newConsole(operators console.Operators) *console.Console {
 		Operators: operators,
 		Secret:    a.streamSecret,
 		Store:     parts.Postgres,
-		Overview: overview.NewReader(overview.Config{
-			Redis: parts.Redis, Keys: parts.Keys, Partitions: parts.Partitions, Store: parts.Postgres.Overview(),
-			Sales: a.sales, Durability: a.cfg.Durability,
-		}),
+		Overview:  a.overview,
 		Publisher: parts.Publisher(),
 		Auditor:   parts.Auditor(),
 		Replayer:  parts.Replayer(),
@@ -27,6 +25,22 @@ func (a *api) newConsole(operators console.Operators) *console.Console {
 		Version:   a.version,
 		Log:       parts.Log,
 	})
+}
+
+// newOverview is what operators see at a glance, on the pages and in the metrics.
+func (a *api) newOverview() *overview.Reader {
+	parts := a.parts
+	return overview.NewReader(overview.Config{
+		Redis: parts.Redis, Keys: parts.Keys, Partitions: parts.Partitions, Store: parts.Postgres.Overview(),
+		Sales: a.sales, Durability: a.cfg.Durability,
+	})
+}
+
+// watchBacklog measures what waits, also where no worker is alive to do so, until the context ends.
+func (a *api) watchBacklog(ctx context.Context, m *overview.Metrics) {
+	m.SetLimit(a.cfg.StreamMaxLag)
+	m.Alive = a.parts.Metrics.Worker.SetAlive
+	a.overview.Watch(ctx, m)
 }
 
 // shownSettings are those by which an operator recognizes what an api does. None is a secret, or has one in it.

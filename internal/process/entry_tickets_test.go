@@ -52,7 +52,7 @@ type givenTicket struct {
 }
 
 // publicSide is where buyers reach an api, once it serves them.
-func publicSide(t *testing.T, log *logged) string {
+func publicSide(t *testing.T, log *testkit.Log) string {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, "the api to serve", func() bool { return listening.MatchString(log.String()) })
 	return listening.FindStringSubmatch(log.String())[1]

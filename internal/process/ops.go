@@ -14,16 +14,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sluice/internal/config"
 )
 
 // newRegistry returns a registry with the metrics of the Go runtime and of the build.
-func newRegistry(version string) *prometheus.Registry {
+func newRegistry(program config.Program, version string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sluice_build_info",
-		Help: "Always 1; the label tells the version.",
-	}, []string{"version"})
-	build.WithLabelValues(version).Set(1)
+		Help: "Always 1; the labels tell which program this is, and its version.",
+	}, []string{"program", "version"})
+	build.WithLabelValues(string(program), version).Set(1)
 	reg.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }

@@ -274,7 +274,7 @@ func TestAWorkerOverTLS(t *testing.T) {
 	shown := ours.pair(24 * time.Hour)
 	cfg := settings(t, testkit.PrivateRedis(t), testkit.Database(t), "--admin-addr", "127.0.0.1:0",
 		"--admin-tls-cert-file", shown.cert, "--admin-tls-key-file", shown.key)
-	log := &logged{}
+	log := &testkit.Log{}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- process.RunWorker(ctx, cfg, "test", slog.New(slog.NewTextHandler(log, nil))) }()

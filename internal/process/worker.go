@@ -30,7 +30,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 	}
 	defer func() { _ = reader.Close() }()
 
-	reg := newRegistry(version)
+	reg := newRegistry(config.Worker, version)
 	parts := stores.parts(cfg, reg, log)
 	sales := sales.NewCatalogue(stores.Postgres, log)
 	verifying := parts.VerifierConfig()

@@ -22,19 +22,29 @@ var template struct {
 
 // Database returns the URL of a fresh, migrated database on the process' shared Postgres. It is dropped when the test
 // ends, with any connections to it.
+//
+// With TEST_POSTGRES=citus it is a database that Citus distributes over three nodes.
 func Database(t testing.TB) string {
 	t.Helper()
-	admin := sharedPostgres.url(t)
-	from, err := migratedTemplate(admin)
-	if err != nil {
-		t.Fatalf("template database: %v", err)
-	}
-	address := createFor(t, admin, " template "+from)
+	address := copyTemplate(t)
 	// A copy that runs beside the original is an installation of its own.
 	if err := execute(address, "update installation_id set id = gen_random_uuid()"); err != nil {
 		t.Fatalf("the test's installation: %v", err)
 	}
 	return address
+}
+
+func copyTemplate(t testing.TB) string {
+	t.Helper()
+	if onCitus() {
+		return citusDatabase(t)
+	}
+	admin := sharedPostgres.url(t)
+	from, err := migratedTemplate(admin)
+	if err != nil {
+		t.Fatalf("template database: %v", err)
+	}
+	return createFor(t, admin, " template "+from)
 }
 
 // EmptyDatabase is Database without any migration, for the tests of migrations.

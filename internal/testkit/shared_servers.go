@@ -89,7 +89,8 @@ func (s *shared) close() error {
 }
 
 func closeShared() error {
-	return errors.Join(dropTemplate(), sharedRedis.close(), sharedPostgres.close(), sharedCluster.close())
+	return errors.Join(dropTemplate(), sharedRedis.close(), sharedPostgres.close(), sharedCluster.close(),
+		closeDistributed())
 }
 
 // startFirst tries the allowed sources in turn.

@@ -22,6 +22,11 @@ type Metrics struct {
 	unconfirmed prometheus.Counter
 }
 
+// durations are the buckets of the time to an answer, in seconds. One ends at the objective of 50 ms.
+var durations = []float64{
+	0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8,
+}
+
 // NewMetrics registers the metrics; a nil registerer leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	factory := promauto.With(reg)
@@ -31,11 +36,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"sale", "result"}),
 		duration: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_admission_duration_seconds", Help: "From request to answer, in the process.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16), // 0.5 ms … 16 s
+			Buckets: durations,
+
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
 		batchSize: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_admission_batch_size", Help: "Requests per admit call.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11), // 1 … 1024
+
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
 		retries: factory.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_admission_retries_total", Help: "Admit calls that failed and were repeated or given up.",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"sluice/internal/testkit"
 	"sluice/pipeline"
 	"sluice/pipeline/admission"
 	"sluice/pipeline/journal"
@@ -273,6 +274,26 @@ func TestADiskThatFails(t *testing.T) {
 	}
 	if got := read(t, j, at.Partition); len(got) != 10 {
 		t.Errorf("got %d accepts, want 10", len(got))
+	}
+}
+
+// A disk that works again is said to do so without an order that tries it, and not before.
+func TestADiskThatIsBack(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, dir)
+	if j.Append(at, accepts(1)) || j.TakeOver() == nil || j.Works() == nil {
+		t.Fatal("on a disk that fails: got no error")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, "the journal to work", func() bool { return j.TakeOver() == nil && j.Works() == nil })
+	if !j.Append(at, accepts(1)) {
+		t.Error("the disk works again: got not on disk")
 	}
 }
 

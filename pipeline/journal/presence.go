@@ -113,7 +113,8 @@ func (j *Journal) Run(ctx context.Context, store Store, able func() bool) {
 }
 
 // takeOver takes over the journals of processes that died beside this one, and makes the own directory where it could
-// not be made yet.
+// not be made yet. A disk that failed is tried again where no order has done so: the metric must not say that it is down
+// until the next sale.
 func (j *Journal) takeOver() error {
 	if err := j.lock(); err != nil {
 		return err
@@ -122,7 +123,15 @@ func (j *Journal) takeOver() error {
 	if j.opts.Dir == "" || j.closed {
 		return nil
 	}
-	return j.adopt()
+	if err := j.adopt(); err != nil || !j.down || time.Since(j.retryAt) < trimEvery {
+		return err
+	}
+	if err := j.ready(); err != nil {
+		j.failed(err)
+		return err
+	}
+	j.works()
+	return nil
 }
 
 // Leave ends the journal, when no accept comes any more. If its files hold nothing that Postgres does not have, it is

@@ -49,16 +49,13 @@ func (e *Expirer) Expire(ctx context.Context) error {
 	for ctx.Err() == nil {
 		step := pipeline.Uninterrupted(ctx)
 		expired, err := e.store.ExpireOrders(step, ExpireBatch)
-		if err != nil {
-			return err
-		}
-		if len(expired) > 0 {
+		if len(expired) > 0 { // also where a later sale's could not be
 			e.metrics.expired.Add(float64(len(expired)))
 			e.log.Info("orders expired unpaid", "orders", len(expired))
 			e.notifier.PublishOrders(step, expired)
 		}
-		if len(expired) < ExpireBatch {
-			return nil
+		if err != nil || len(expired) < ExpireBatch {
+			return err
 		}
 	}
 	return ctx.Err()

@@ -32,8 +32,11 @@ type homeStore interface {
 		ctx context.Context, at pipeline.SalePartition, after string, limit int,
 	) ([]pipeline.LedgerOrder, error)
 	EndForgotten(ctx context.Context, g pipeline.Generation, saleID string, orderIDs []string) (int64, error)
-	// Spare gives orders that await their payment more time for it.
-	Spare(ctx context.Context, at pipeline.SalePartition, atLeast time.Duration, limit int) (int64, error)
+	Clock(ctx context.Context) (time.Time, error)
+	// Spare gives orders that await their payment more time for it, a page of the sale's orders at a time.
+	Spare(
+		ctx context.Context, at pipeline.SalePartition, until Spared, after string, limit int,
+	) (last string, spared int64, err error)
 }
 
 // bringHome closes every partition, has Postgres store again what Redis knows, and opens them. Postgres stores nothing
@@ -173,6 +176,12 @@ func (v *Verifier) logHome(found []SaleLoss, took time.Duration) {
 	v.Log.Error("Postgres had gone back, and has again what Redis knows of", "sales", len(found), "took", took)
 }
 
+// Spared is the time that orders have for their payment at least, from an instant on by Postgres' clock.
+type Spared struct {
+	From    time.Time
+	AtLeast time.Duration
+}
+
 // homecoming stores again what Postgres has forgotten of one sale on one partition, while it is closed.
 type homecoming struct {
 	*round
@@ -199,10 +208,10 @@ func (h *homecoming) run(ctx context.Context, released int64) error {
 			return err
 		}
 	}
-	if err := h.restore(ctx); err != nil {
+	if err := h.spare(ctx); err != nil {
 		return err
 	}
-	if err := h.spare(ctx); err != nil {
+	if err := h.restore(ctx); err != nil {
 		return err
 	}
 	return h.count(ctx, released)
@@ -301,14 +310,20 @@ func (h *homecoming) reject(ctx context.Context, e *pipeline.Event, why string) 
 	return h.Burier.BuryLost(ctx, e, "ledger:"+e.OrderID, "Postgres had forgotten this order: "+why)
 }
 
-// spare gives orders more time to pay.
+// spare gives the orders that are still there more time to pay. Those that are stored again have all of theirs, from
+// then on.
 func (h *homecoming) spare(ctx context.Context) error {
-	for {
-		n, err := h.Ledger.Spare(ctx, h.at, homeGrace, homePage)
+	from, err := h.Ledger.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	for after := ""; ; {
+		last, n, err := h.Ledger.Spare(ctx, h.at, Spared{From: from, AtLeast: homeGrace}, after, homePage)
 		h.report.Extended += n
-		if err != nil || n < homePage {
+		if err != nil || last == "" {
 			return err
 		}
+		after = last
 	}
 }
 

@@ -22,6 +22,7 @@ type Metrics struct {
 	stockDrift     *prometheus.GaugeVec
 	lettersWaiting *prometheus.GaugeVec
 	audits         *prometheus.CounterVec
+	booksChecked   *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics; a nil registerer leaves them unregistered.
@@ -33,7 +34,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
-	return &Metrics{
+	m := &Metrics{
 		trusted: gauge("sluice_redis_trusted",
 			"Whether Redis' state is verified: 1, or 0 while nobody is admitted.", "partition"),
 		rebuilds: counter("sluice_rebuilds_total", "Sales rebuilt in Redis, by what was found lost.", "reason"),
@@ -62,7 +63,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"sale"),
 		lettersWaiting: gauge("sluice_dead_letters_waiting", "Dead letters that wait for an operator."),
 		audits:         counter("sluice_audits_total", "Audits of a sale's buyers, by result.", "result"),
+		booksChecked: gauge("sluice_books_checked_timestamp_seconds",
+			"When the units of all sales were compared last without an error, as Unix time."),
 	}
+	// From 0 on, or the first one of a process would be no increase.
+	for _, why := range []string{"absent", "accepts", "releases", "waitlist", "none"} {
+		m.rebuilds.WithLabelValues(why)
+	}
+	for _, direction := range []string{"raised", "lowered"} {
+		m.repaired.WithLabelValues(direction)
+	}
+	for _, result := range []string{"clean", "found", "moving", "failed"} {
+		m.audits.WithLabelValues(result)
+	}
+	return m
 }
 
 // rebuilt counts a rebuild of a sale on a partition.

@@ -118,7 +118,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 func (r *Reconciler) term(ctx context.Context) error {
 	for until := time.Now().Add(reconcileTerm); time.Now().Before(until) && ctx.Err() == nil; {
 		began := time.Now()
-		if err := r.Look(ctx); err != nil && ctx.Err() == nil {
+		if err := r.Look(ctx); err == nil {
+			r.Metrics.booksChecked.WithLabelValues().SetToCurrentTime()
+		} else if ctx.Err() == nil {
 			r.stepFailed("look", err)
 		}
 		retry.Sleep(ctx, max(reconcileTick-time.Since(began), reconcileTick/10))
@@ -284,6 +286,7 @@ func (r *Reconciler) hide() {
 		r.hideSale(id)
 	}
 	r.Metrics.lettersWaiting.Reset()
+	r.Metrics.booksChecked.Reset()
 }
 
 // auditOne audits the buyers of a sale that drifts, or else of the one whose last audit is the longest ago, if an audit

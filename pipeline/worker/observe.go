@@ -62,6 +62,6 @@ func (w *Worker) observeWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.metrics.workersAlive.WithLabelValues().Set(float64(alive))
+	w.metrics.SetAlive(int(alive))
 	return nil
 }

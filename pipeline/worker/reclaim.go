@@ -52,7 +52,7 @@ func (w *Worker) reclaimPartition(
 	}
 	for _, consumer := range dead {
 		// Half a heartbeat's TTL: what another worker has just claimed is younger, and remains with it.
-		if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, "dead_worker"); err != nil {
+		if err := w.takeOver(ctx, p, consumer, heartbeatTTL/2, reclaimDead); err != nil {
 			return err
 		}
 	}
@@ -61,7 +61,7 @@ func (w *Worker) reclaimPartition(
 	}
 	if living {
 		for _, consumer := range alive {
-			if err := w.takeOver(ctx, p, consumer, w.opts.ClaimMinIdle, "idle"); err != nil {
+			if err := w.takeOver(ctx, p, consumer, w.opts.ClaimMinIdle, reclaimIdle); err != nil {
 				return err
 			}
 		}
@@ -238,7 +238,7 @@ func (w *Worker) claimIdle(ctx context.Context, p pipeline.Partition, cursors []
 		}
 		cursors[p] = next
 		w.reportLost(p, deleted)
-		w.takenOver(ctx, generation, p, messages, "idle")
+		w.takenOver(ctx, generation, p, messages, reclaimIdle)
 		if len(messages) == 0 || next == "0-0" {
 			return nil
 		}

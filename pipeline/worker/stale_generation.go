@@ -36,6 +36,7 @@ func (w *Worker) resubmit(
 	w.learn(generation)
 	events, _ := decode(entries) // what can't be read is buried as usual
 	var finished []lockedEvent
+	counts := map[resubmit.Standing]int{}
 	for at, group := range bySalePartition(events) {
 		standings, err := w.resubmitter.Resubmit(ctx, at, group)
 		if err != nil {
@@ -43,6 +44,7 @@ func (w *Worker) resubmit(
 			return stale, finished, err
 		}
 		for i, s := range standings {
+			counts[s]++
 			if s == resubmit.Renewed || s == resubmit.Lost || s == resubmit.Left {
 				finished = append(finished, lockedEvent{Event: group[i].Event})
 			}
@@ -50,7 +52,8 @@ func (w *Worker) resubmit(
 	}
 	w.settle(ctx, finished)
 	w.log.Info("submitted fetched orders to Redis again",
-		"events", len(events), "finished", len(finished), "generation", generation)
+		"events", len(events), "finished", len(finished),
+		"renewed", counts[resubmit.Renewed], "lost", counts[resubmit.Lost], "generation", generation)
 	return generation, finished, nil
 }
 
