@@ -45,6 +45,9 @@ func newClusterRig(t *testing.T) *clusterRig {
 		Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: sale}),
 	}
 	for name, source := range lua.Sources() {
+		if name == "take" || name == "give" { // no program calls them yet: decision 44
+			continue
+		}
 		r.scripts[redis.NewScript(source).Hash()] = name
 	}
 	for n := range cluster.Nodes() {
