@@ -76,16 +76,58 @@ func (f forgotten) RecordExamined(ctx context.Context, identity string) error {
 	return err
 }
 
-// BeginLedgerLoss records that Postgres was found to have forgotten something, once until it is finished. From here on
-// this server counts as not examined.
-func (f forgotten) BeginLedgerLoss(ctx context.Context) error {
-	_, err := f.store.exec(ctx, "record a loss", `
-		with begun as (
-			insert into ledger_losses default values on conflict ((finished_at is null)) where finished_at is null do nothing
-		)
-		insert into examined_server as e (identity) values ('has forgotten orders')
-		on conflict (single) do update set identity = excluded.identity, examined_at = now()`)
-	return err
+// beginLossQuery returns what it inserted, or else what is there: one statement sees nothing of what it inserts.
+const beginLossQuery = `
+with begun as (
+	insert into ledger_losses (detail) values ($1::text::jsonb)
+	on conflict ((finished_at is null)) where finished_at is null do nothing
+	returning found_at, detail
+), unexamined as (
+	insert into examined_server as e (identity) values ('has forgotten orders')
+	on conflict (single) do update set identity = excluded.identity, examined_at = now()
+)
+select found_at, detail::text from begun
+union all
+select found_at, detail::text from ledger_losses where finished_at is null`
+
+// BeginLedgerLoss records that Postgres was found to have forgotten something, once until it is finished, and returns
+// what was recorded. From here on this server counts as not examined.
+func (f forgotten) BeginLedgerLoss(
+	ctx context.Context, behind []recovery.SaleLoss,
+) (begun recovery.BegunLoss, err error) {
+	detail, err := json.Marshal(behind)
+	if err != nil {
+		return begun, err
+	}
+	return queryOne(ctx, f.store, "record a loss", func(row pgx.CollectableRow) (begun recovery.BegunLoss, err error) {
+		var detail string
+		if err := row.Scan(&begun.FoundAt, &detail); err != nil {
+			return begun, err
+		}
+		return begun, json.Unmarshal([]byte(detail), &begun.Behind)
+	}, beginLossQuery, string(detail))
+}
+
+// countHomeQuery relies on orders_pkey, releases_pkey and dead_letters_sale_idx. A row that was stored while nothing
+// else was, is one that was stored again.
+const countHomeQuery = `
+select
+	(select count(*) from orders where sale_id = $1 and partition = $2 and persisted_at >= $3),
+	(select count(*) from releases
+		where sale_id = $1 and partition = $2 and reason = 'ledger-loss' and created_at >= $3),
+	(select count(*) from dead_letters
+		where sale_id = $1 and partition = $2 and starts_with(entry_id, 'ledger:') and created_at >= $3)`
+
+// CountHome counts what was done about orders of a sale on a partition since a loss was found.
+func (f forgotten) CountHome(
+	ctx context.Context, at pipeline.SalePartition, since time.Time,
+) (recovery.HomeCount, error) {
+	var n recovery.HomeCount
+	err := f.store.snapshot(ctx, "restored orders", func(ctx context.Context, tx pgx.Tx) error {
+		row := tx.QueryRow(ctx, countHomeQuery, at.SaleID, at.Partition, since)
+		return row.Scan(&n.Restored, &n.Ended, &n.Refused)
+	})
+	return n, err
 }
 
 // UnfinishedLedgerLoss reports whether a loss was found, and not all of its orders are stored again.

@@ -113,6 +113,44 @@ func TestEndForgotten(t *testing.T) {
 	}
 }
 
+// A loss is recorded once, as it was found first; what was done since is counted, and nothing older.
+func TestALossIsBegunOnce(t *testing.T) {
+	f := setup(t)
+	f.sale("drop", 10)
+	at := pipeline.SalePartition{SaleID: "drop", Partition: 3}
+	batch := events("drop", 5)
+	f.persist(batch[:2]...)
+	behind := []recovery.SaleLoss{{SaleID: "drop", Partition: 3, Settled: 5, Stored: 2}}
+	var first recovery.BegunLoss
+	for i, found := range [][]recovery.SaleLoss{behind, {}} {
+		begun, err := f.store.BeginLedgerLoss(f.ctx(), found)
+		if err != nil || len(begun.Behind) != 1 || begun.Behind[0] != behind[0] || begun.FoundAt.IsZero() {
+			t.Fatalf("try %d: got %+v, %v", i, begun, err)
+		}
+		if i == 0 {
+			first = begun
+		} else if !begun.FoundAt.Equal(first.FoundAt) {
+			t.Errorf("found at %v, then at %v", first.FoundAt, begun.FoundAt)
+		}
+	}
+	if _, err := f.store.PersistHome(f.ctx(), 1, batch[2:]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.store.EndForgotten(f.ctx(), 1, "drop", []string{batch[0].OrderID}); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(`insert into dead_letters (partition, entry_id, sale_id, payload, reason, error, deliveries) values
+		(3, 'ledger:x', 'drop', '{}', 'lost', '-', 1), (3, '1-1', 'drop', '{}', 'lost', '-', 1)`)
+	got, err := f.store.CountHome(f.ctx(), at, first.FoundAt)
+	if want := (recovery.HomeCount{Restored: 3, Ended: 1, Refused: 1}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	got, err = f.store.CountHome(f.ctx(), at, time.Now().Add(time.Hour))
+	if err != nil || got != (recovery.HomeCount{}) {
+		t.Errorf("of a later loss: got %+v, %v", got, err)
+	}
+}
+
 // An hour is given to those that have less, and no more than the sale gives, once.
 func TestSpare(t *testing.T) {
 	f := setup(t)

@@ -188,6 +188,7 @@ var known = []struct{ contains, name string }{
 	{"select server_identity()", "name the server"},
 	{"from ledger_losses", "look for a loss"},
 	{"and id > $3::text::uuid", "list live orders"},
+	{"persisted_at >= $3", "count what came home"},
 	{"select max(id::text) as last", "spare"},
 	{"join waitlist w", "look for leaves"},
 	{"update releases r set applied_at", "mark released"},

@@ -32,6 +32,8 @@ type homeStore interface {
 		ctx context.Context, at pipeline.SalePartition, after string, limit int,
 	) ([]pipeline.LedgerOrder, error)
 	EndForgotten(ctx context.Context, g pipeline.Generation, saleID string, orderIDs []string) (int64, error)
+	// CountHome counts what was done about orders of a sale on a partition since a loss was found.
+	CountHome(ctx context.Context, at pipeline.SalePartition, since time.Time) (HomeCount, error)
 	Clock(ctx context.Context) (time.Time, error)
 	// Spare gives orders that await their payment more time for it, a page of the sale's orders at a time.
 	Spare(
@@ -47,7 +49,12 @@ func (v *Verifier) bringHome(ctx context.Context, identity string) error {
 	defer cancel()
 	began := time.Now()
 	v.Metrics.ledgerLosses.Inc()
-	if err := v.Ledger.BeginLedgerLoss(ctx); err != nil {
+	behind, err := v.salesBehind(ctx)
+	if err != nil {
+		return err
+	}
+	begun, err := v.Ledger.BeginLedgerLoss(ctx, behind)
+	if err != nil {
 		return err
 	}
 	r := v.newRound("ledger")
@@ -61,19 +68,15 @@ func (v *Verifier) bringHome(ctx context.Context, identity string) error {
 	if err := r.passGenerations(ctx, all); err != nil {
 		return err
 	}
-	behind, err := r.behind(ctx, all, true)
+	losses, err := r.behind(ctx, all, true)
 	if err != nil {
 		return err
 	}
-	sales, err := v.Ledger.LedgerMarks(ctx)
+	found, err := r.bringHomeSales(ctx, begun, losses)
 	if err != nil {
 		return err
 	}
-	found, err := r.bringHomeSales(ctx, sales, behind)
-	if err != nil {
-		return err
-	}
-	for p, losses := range behind { // both went back: what is left of a sale in Redis has its rows by now
+	for p, losses := range losses { // both went back: what is left of a sale in Redis has its rows by now
 		if err := r.rebuildLost(ctx, p, losses); err != nil {
 			return err
 		}
@@ -88,22 +91,31 @@ func (v *Verifier) bringHome(ctx context.Context, identity string) error {
 	return r.reopen(ctx, all, reopenGrace)
 }
 
-// bringHomeSales brings one sale after the other home, and reports on each.
+// bringHomeSales brings one sale after the other home, and reports on each. What a process that died had done of it
+// already is in the report: its numbers are those of the loss as it was found, and of what Postgres has since.
 func (r *round) bringHomeSales(
-	ctx context.Context, sales []LedgerMark, behind map[pipeline.Partition][]loss,
+	ctx context.Context, begun BegunLoss, losses map[pipeline.Partition][]loss,
 ) ([]SaleLoss, error) {
-	lost := map[pipeline.SalePartition]string{}
-	for p, losses := range behind {
-		for _, l := range losses {
-			lost[pipeline.SalePartition{SaleID: l.watermark.SaleID, Partition: p}] = l.why
-		}
+	sales, err := r.Ledger.LedgerMarks(ctx)
+	if err != nil {
+		return nil, err
 	}
 	kept, err := r.readMarks(ctx, sales)
 	if err != nil {
 		return nil, err
 	}
+	behind := map[pipeline.SalePartition]SaleLoss{}
+	for _, s := range begun.Behind {
+		behind[pipeline.SalePartition{SaleID: s.SaleID, Partition: s.Partition}] = s
+	}
+	lost := map[pipeline.SalePartition]string{}
+	for p, losses := range losses {
+		for _, l := range losses {
+			lost[pipeline.SalePartition{SaleID: l.watermark.SaleID, Partition: p}] = l.why
+		}
+	}
 	inFlight := map[pipeline.Partition]map[string][]pipeline.Event{}
-	found := make([]SaleLoss, 0, len(sales))
+	reports := make([]SaleLoss, 0, len(sales))
 	for _, m := range sales {
 		events, read := inFlight[m.Partition]
 		if !read {
@@ -112,18 +124,22 @@ func (r *round) bringHomeSales(
 			}
 			inFlight[m.Partition] = events
 		}
-		h := homecoming{round: r, at: m.SalePartition, events: events[m.SaleID], report: SaleLoss{
-			SaleID: m.SaleID, Partition: m.Partition, Settled: kept[m.SalePartition].settled, Stored: m.Stored,
-			RedisBehind: lost[m.SalePartition],
-		}}
+		report, found := behind[m.SalePartition]
+		if !found {
+			report = SaleLoss{
+				SaleID: m.SaleID, Partition: m.Partition, Settled: kept[m.SalePartition].settled, Stored: m.Stored,
+			}
+		}
+		report.RedisBehind = lost[m.SalePartition]
+		h := homecoming{round: r, at: m.SalePartition, since: begun.FoundAt, events: events[m.SaleID], report: report}
 		if err := h.run(ctx, kept[m.SalePartition].released); err != nil {
 			return nil, err
 		}
 		if h.changed() {
-			found = append(found, h.report)
+			reports = append(reports, h.report)
 		}
 	}
-	return found, nil
+	return reports, nil
 }
 
 // passGenerations begins further generations while Redis was verified in a later one: Postgres has forgotten those, and
@@ -186,6 +202,7 @@ type Spared struct {
 type homecoming struct {
 	*round
 	at     pipeline.SalePartition
+	since  time.Time        // when the loss was found, by Postgres' clock
 	events []pipeline.Event // of the sale, in the stream
 	report SaleLoss
 }
@@ -234,11 +251,9 @@ func (h *homecoming) endForgotten(ctx context.Context) error {
 			return err
 		}
 		if len(gone) > 0 {
-			n, err := h.Ledger.EndForgotten(ctx, h.generation, h.at.SaleID, gone)
-			if err != nil {
+			if _, err := h.Ledger.EndForgotten(ctx, h.generation, h.at.SaleID, gone); err != nil {
 				return err
 			}
-			h.report.Ended += n
 		}
 	}
 }
@@ -295,7 +310,6 @@ func (h *homecoming) buryEnded(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.report.Refused += int64(len(unknown))
 		for i := range unknown {
 			if err := h.reject(ctx, &unknown[i], "it had ended, and Postgres has forgotten how"); err != nil {
 				return err
@@ -327,9 +341,14 @@ func (h *homecoming) spare(ctx context.Context) error {
 	}
 }
 
-// count finds out how many accepts have left nothing but their number, so that they are not looked for again: their
-// orders were stored and had ended.
+// count counts what was done, and finds out how many accepts have left nothing but their number, so that they are not
+// looked for again: their orders were stored and had ended.
 func (h *homecoming) count(ctx context.Context, released int64) error {
+	done, err := h.Ledger.CountHome(ctx, h.at, h.since)
+	if err != nil {
+		return err
+	}
+	h.report.Restored, h.report.Ended, h.report.Refused = done.Restored, done.Ended, done.Refused
 	_, applied, err := h.Ledger.CountReleases(ctx, h.at)
 	if err != nil {
 		return err

@@ -27,7 +27,9 @@ type LedgerStore interface {
 	WriteOffReleases(ctx context.Context, at pipeline.SalePartition, lost int64) error
 	// EverExamined reports whether any server of this database ever was.
 	EverExamined(ctx context.Context) (bool, error)
-	BeginLedgerLoss(ctx context.Context) error
+	// BeginLedgerLoss records a loss with the sales of which rows were forgotten, once until it is finished, and returns
+	// what was recorded.
+	BeginLedgerLoss(ctx context.Context, behind []SaleLoss) (BegunLoss, error)
 	UnfinishedLedgerLoss(ctx context.Context) (bool, error)
 	FinishLedgerLoss(ctx context.Context, g pipeline.Generation, identity string, sales []SaleLoss) error
 	homeStore
@@ -133,6 +135,27 @@ func (v *Verifier) forgotReleases(
 	v.Log.Error("Postgres has forgotten that orders had ended: it was restored, or is a standby that lagged",
 		"sale", m.SaleID, "partition", m.Partition, "releases", all, "released", released)
 	return true, nil
+}
+
+// salesBehind returns the sales of which Redis knows more rows than Postgres has, with both numbers.
+func (v *Verifier) salesBehind(ctx context.Context) ([]SaleLoss, error) {
+	sales, err := v.Ledger.LedgerMarks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := v.readMarks(ctx, sales)
+	if err != nil {
+		return nil, err
+	}
+	behind := []SaleLoss{}
+	for _, m := range sales {
+		if settled := kept[m.SalePartition].settled; settled > m.Stored {
+			behind = append(behind, SaleLoss{
+				SaleID: m.SaleID, Partition: m.Partition, Settled: settled, Stored: m.Stored,
+			})
+		}
+	}
+	return behind, nil
 }
 
 // readMarks reads the marks of sales. One that Redis lacks, or can't read, has none.

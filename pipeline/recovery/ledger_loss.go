@@ -24,6 +24,17 @@ type LedgerLoss struct {
 	Sales      []SaleLoss
 }
 
+// BegunLoss is a loss as it was found.
+type BegunLoss struct {
+	FoundAt time.Time  // by Postgres' clock
+	Behind  []SaleLoss // the sales with rows that Postgres had forgotten, with Settled and Stored only
+}
+
+// HomeCount is what was done about orders of a sale on a partition since a loss was found, whichever process did it.
+type HomeCount struct {
+	Restored, Ended, Refused int64 // as in SaleLoss
+}
+
 // SaleLoss is what was found of a sale on a partition, and done.
 type SaleLoss struct {
 	SaleID    string             `json:"sale_id"`

@@ -16,18 +16,15 @@ import (
 func (h *homecoming) restore(ctx context.Context) error {
 	var writes errgroup.Group
 	writes.SetLimit(homeWrites)
-	var failed atomic.Pointer[error] // ends the reading
-	var restored, refused atomic.Int64
+	var failed atomic.Bool // ends the reading
 	page := make([]pipeline.Event, 0, homePage)
 	flush := func() {
 		events := page
 		page = make([]pipeline.Event, 0, homePage)
 		writes.Go(func() error {
-			n, bad, err := h.restorePage(ctx, events)
-			restored.Add(n)
-			refused.Add(bad)
+			err := h.restorePage(ctx, events)
 			if err != nil {
-				failed.Store(&err)
+				failed.Store(true)
 			}
 			return err
 		})
@@ -38,57 +35,50 @@ func (h *homecoming) restore(ctx context.Context) error {
 				flush()
 			}
 		}
-		return failed.Load() == nil && ctx.Err() == nil
+		return !failed.Load() && ctx.Err() == nil
 	})
 	flush()
 	if failure := writes.Wait(); failure != nil {
-		err = failure
+		return failure
 	}
-	h.report.Restored += restored.Load()
-	h.report.Refused += refused.Load()
-	if err == nil {
-		err = ctx.Err()
+	if err != nil {
+		return err
 	}
-	return err
+	return ctx.Err()
 }
 
-// restorePage stores those of some orders that have no row, and returns how many, and how many can't stand.
-func (h *homecoming) restorePage(ctx context.Context, events []pipeline.Event) (restored, refused int64, err error) {
+// restorePage stores those of some orders that have no row.
+func (h *homecoming) restorePage(ctx context.Context, events []pipeline.Event) error {
 	unknown, err := h.withoutRow(ctx, h.at.SaleID, events)
 	if err != nil || len(unknown) == 0 {
-		return 0, 0, err
+		return err
 	}
 	return h.store(ctx, unknown)
 }
 
-// store halves what Postgres refuses until the refused order is alone, as a worker does.
-func (h *homecoming) store(ctx context.Context, events []pipeline.Event) (restored, refused int64, err error) {
+// store halves what Postgres refuses until the refused order is alone, as a worker does. One that can't stand gets a
+// dead letter.
+func (h *homecoming) store(ctx context.Context, events []pipeline.Event) error {
 	outcomes, err := h.Ledger.PersistHome(ctx, h.generation, events)
 	switch {
 	case pipeline.KindOf(err) == pipeline.KindData && len(events) == 1:
-		return 0, 1, h.reject(ctx, &events[0], err.Error())
+		return h.reject(ctx, &events[0], err.Error())
 	case pipeline.KindOf(err) == pipeline.KindData:
 		half := len(events) / 2
-		restored, refused, err = h.store(ctx, events[:half])
-		if err != nil {
-			return restored, refused, err
+		if err := h.store(ctx, events[:half]); err != nil {
+			return err
 		}
-		n, bad, err := h.store(ctx, events[half:])
-		return restored + n, refused + bad, err
+		return h.store(ctx, events[half:])
 	case err != nil:
-		return 0, 0, err
+		return err
 	}
 	for i, outcome := range outcomes {
-		switch outcome {
-		case pipeline.PersistInserted:
-			restored++
-		case pipeline.PersistRedelivered: // a slot came twice
-		default:
-			refused++
-			if err := h.reject(ctx, &events[i], string(outcome)); err != nil {
-				return restored, refused, err
-			}
+		if outcome == pipeline.PersistInserted || outcome == pipeline.PersistRedelivered { // a slot may come twice
+			continue
+		}
+		if err := h.reject(ctx, &events[i], string(outcome)); err != nil {
+			return err
 		}
 	}
-	return restored, refused, nil
+	return nil
 }
