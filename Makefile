@@ -103,7 +103,7 @@ neighbours: setup ## how long honest buyers wait while one client attacks; print
 	@cd bench && go run -buildvcs=false ./neighbours $(ARGS)
 
 # Of the long run: faults are injected for so many minutes. A seed makes the same plan of faults again. The topology is
-# what the stores are: single, sentinel, cluster or replicated-postgres.
+# what the stores are: single, sentinel, cluster, replicated-postgres or citus.
 CHAOS_MINUTES ?= 5
 CHAOS_SEED ?= 0
 TOPOLOGY ?= single

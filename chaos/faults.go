@@ -80,6 +80,10 @@ func (r *run) newFault(s step) fault {
 		return killServer(r.system.currentStandby())
 	case stillStandby:
 		return pauseServer(r.system.currentStandby())
+	case killNode:
+		return killServer(r.system.node(s))
+	case stillNode:
+		return pauseServer(r.system.node(s))
 	case killMaster:
 		return r.system.fleet.killMaster(s)
 	case stillMaster:

@@ -45,6 +45,10 @@ const (
 	killStandby    kind = "kill -9 of the standby"
 	stillStandby   kind = "SIGSTOP of the standby"
 
+	// of a Postgres of several nodes, beside those of its coordinator, which are called those of Postgres
+	killNode  kind = "kill -9 of a node"
+	stillNode kind = "SIGSTOP of a node"
+
 	// of a Redis whose replica takes over
 	killMaster   kind = "kill -9 of a master"
 	stillMaster  kind = "SIGSTOP of a master"
@@ -117,15 +121,16 @@ var kinds = []kind{
 	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
 	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
 	poison, redisClock, postgresClock, flushAll, oldFile, failover, splitBrain, restored,
-	promoteStandby, killStandby, stillStandby, killMaster, stillMaster, switchMaster, moveSlot, lateTakeOver, flushMaster,
+	promoteStandby, killStandby, stillStandby, killNode, stillNode, killMaster, stillMaster, switchMaster, moveSlot, lateTakeOver, flushMaster,
 }
 
 const ms = time.Millisecond
 
 // Where kinds can strike.
 var (
-	alone  = []Topology{Single, ReplicatedPostgres} // of a Redis without a replica
-	paired = []Topology{ReplicatedPostgres}
+	alone       = []Topology{Single, ReplicatedPostgres, Citus} // of a Redis without a replica
+	paired      = []Topology{ReplicatedPostgres}
+	distributed = []Topology{Citus}
 	// unpaired Postgres goes by a clock of its own, and can go back.
 	unpaired = []Topology{Single, Sentinel, Cluster}
 )
@@ -169,6 +174,11 @@ var traits = map[kind]trait{
 		class: postgresAway, min: 0, max: 3000 * ms, where: postgresServer, kills: true, in: paired,
 	},
 	stillStandby: {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, in: paired},
+
+	killNode: {
+		class: postgresAway, min: 0, max: 3000 * ms, where: postgresServer, away: true, kills: true, in: distributed,
+	},
+	stillNode: {class: postgresAway, min: 500 * ms, max: 5000 * ms, where: postgresServer, away: true, in: distributed},
 
 	killMaster: {
 		class: redisAway, min: 0, max: 12_000 * ms, where: aShard, kills: true, in: replicated,

@@ -63,8 +63,21 @@ func (r *run) left(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if length == 0 && pending == 0 && releases == 0 {
-		return "", nil
+		return r.system.prepared(ctx)
 	}
 	return fmt.Sprintf("%d events in the streams, %d of them pending, %d releases not applied", length, pending,
 		releases), nil
+}
+
+// prepared says what a node that was killed has left behind, or "": transactions that it had prepared and that Citus has
+// not ended yet.
+func (s *system) prepared(ctx context.Context) (string, error) {
+	if s.servers.Citus == nil {
+		return "", nil
+	}
+	n, err := s.servers.Citus.Prepared(ctx)
+	if err != nil || n == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%d prepared transactions", n), nil
 }

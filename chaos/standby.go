@@ -24,6 +24,12 @@ func (s *system) currentStandby() *localservers.Postgres {
 	return s.postgres.standby
 }
 
+// node is one of those that have the sales.
+func (s *system) node(of step) *localservers.Postgres {
+	nodes := s.servers.Citus.Workers()
+	return nodes[of.Random%uint64(len(nodes))]
+}
+
 // openStandby gives the primary a standby that has everything a commit has answered.
 func (s *system) openStandby(ctx context.Context) error {
 	primary := s.currentPostgres()

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/db"
+	"sluice/db/distribution"
 	"sluice/internal/config"
 	"sluice/internal/faultnet"
 	"sluice/internal/localservers"
@@ -77,16 +78,18 @@ func openSystem(ctx context.Context, o Options) (*system, error) {
 // open makes our own connections as well. The one to Redis goes through a proxy, which a failover leads elsewhere.
 func (s *system) open(ctx context.Context) error {
 	var err error
-	start := localservers.Start
-	if localservers.CanMoveClocks() {
-		start = localservers.StartWithClocks
-	}
-	if s.servers, err = start(ctx); err != nil {
+	kind := localservers.Kind{Clocks: localservers.CanMoveClocks(), Citus: s.topology == Citus}
+	if s.servers, err = localservers.StartKind(ctx, kind); err != nil {
 		return err
 	}
 	s.redis, s.postgres.primary = s.servers.Redis, s.servers.Postgres
 	if err := db.Migrate(ctx, s.servers.Postgres.URL()); err != nil {
 		return err
+	}
+	if s.topology == Citus {
+		if _, err := distribution.Apply(ctx, s.servers.Postgres.URL()); err != nil {
+			return err
+		}
 	}
 	if err := s.openRedis(ctx); err != nil {
 		return err

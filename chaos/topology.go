@@ -15,10 +15,12 @@ const (
 	Cluster  Topology = "cluster"  // a Redis Cluster: three masters, a replica for each
 	// ReplicatedPostgres is a Postgres whose commits wait for its standby, which takes its place when it dies.
 	ReplicatedPostgres Topology = "replicated-postgres"
+	// Citus is a Postgres of three nodes: a coordinator, and two workers that have the sales.
+	Citus Topology = "citus"
 )
 
 var (
-	topologies = []Topology{Single, Sentinel, Cluster, ReplicatedPostgres}
+	topologies = []Topology{Single, Sentinel, Cluster, ReplicatedPostgres, Citus}
 	// replicated are those where a replica of Redis takes over by itself.
 	replicated = []Topology{Sentinel, Cluster}
 )

@@ -17,19 +17,20 @@ const journalsKept = 24 * time.Hour
 // seen for a day are removed: nobody waits for them any more. What they reported remains for audits, unless all of it
 // is settled.
 func (s *Store) TouchJournals(ctx context.Context, ids []string, host string) error {
-	_, err := s.exec(ctx, "announce journals", `
+	ctx, cancel := deadline(ctx, callTimeout) // for all statements
+	defer cancel()
+	settled, err := s.settledReports(ctx, ids)
+	if err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, "announce journals", `
 		with gone as (
-			delete from accept_journals where seen_at < now() - $3::interval and not id = any($1::text[]::uuid[])
-			returning id
+			delete from accept_journals where seen_at < now() - $2::interval and not id = any($1::text[]::uuid[])
 		), settled as (
-			delete from journal_reports r using gone
-			where r.journal_id = gone.id and r.unlisted = 0 and not exists (
-				select from overdue_accepts i (journal, of_sale, of_id)
-				where i.journal = gone.id and not `+isSettled+`
-			)
+			delete from journal_reports r where r.journal_id = any($4::text[]::uuid[]) and `+isAbandoned+`
 		)
-		insert into accept_journals (id, host) select id::uuid, $2 from unnest($1::text[]) as i (id) order by 1
-		on conflict (id) do update set seen_at = now(), host = excluded.host`, ids, host, journalsKept)
+		insert into accept_journals (id, host) select id::uuid, $3 from unnest($1::text[]) as i (id) order by 1
+		on conflict (id) do update set seen_at = now(), host = excluded.host`, ids, journalsKept, host, settled)
 	return err
 }
 

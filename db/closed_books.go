@@ -47,6 +47,15 @@ with seen as materialized (
 		select partition, sequence, false from releases where sale_id = $1
 	) accepts
 	group by partition, sequence
+), strange as materialized ( -- letters of no sale that there is, on whatever node they are
+	select l.partition, l.created_at, l.entry_id, l.payload ->> 'k' as sequence
+	from dead_letters l left join sales s on s.id = l.sale_id
+	where s.id is null
+), letters as (
+	select partition, null::timestamptz as created_at, null::text as entry_id, payload ->> 'k' as sequence
+	from dead_letters where sale_id = $1
+	union all
+	select partition, created_at, entry_id, sequence from strange
 ), places as (
 	select p.partition, s.created_at, s.closes_at + s.payment_window + interval '24 hours' as over_at,
 		coalesce(w.seq, 0) as seq, coalesce(w.lost, 0) as lost, d.missing,
@@ -63,12 +72,11 @@ select p.partition,
 		from unnest(p.had * int8multirange(int8range(1, p.seq + 1))) as r
 	)::bigint,
 	coalesce(p.missing, p.lost + (
-		select count(*) from dead_letters l
-		where l.partition = p.partition and (l.sale_id = $1 or (
-			l.sale_id = '' or not exists (select from sales where id = l.sale_id)) and l.created_at >= p.created_at
+		select count(*) from letters l
+		where l.partition = p.partition and (l.created_at is null or l.created_at >= p.created_at
 			and least(l.created_at, to_timestamp(substring(l.entry_id from '^[0-9]{1,15}(?=-)')::bigint / 1000)) <= p.over_at
 		) and not exists (
-			select from seen x where x.partition = l.partition and x.sequence::text = l.payload ->> 'k'
+			select from seen x where x.partition = l.partition and x.sequence::text = l.sequence
 		)
 	)),
 	coalesce(sum(s.rows - 1 + (p.dropped @> s.sequence)::integer) filter (where s.rows > 0), 0)::bigint,

@@ -80,9 +80,9 @@ select count(*) from dropped`
 	// dropPaymentsQuery drops payments with their refunds, and adds them to the sums.
 	dropPaymentsQuery = `
 with refunded as (
-	delete from refunds where payment = any($2::bigint[])
+	delete from refunds where sale_id = $1 and payment = any($2::bigint[])
 ), dropped as (
-	delete from payments where id = any($2::bigint[]) returning *
+	delete from payments where sale_id = $1 and id = any($2::bigint[]) returning *
 )
 insert into dropped_payments as d (sale_id, outcome, currency, payments, amount, refunded)
 select $1::text, outcome, coalesce(currency, ''), count(*), coalesce(sum(amount), 0), sum(refunded_amount)
@@ -195,7 +195,8 @@ func (d *dropTx) orders(ctx context.Context) error {
 		}
 	}
 	b.Refunds, err = collect(ctx, d.tx, scanRefund,
-		`select `+refundColumns+` from refunds where payment = any($1::bigint[]) order by id for update`, payments)
+		`select `+refundColumns+` from refunds where sale_id = $1 and payment = any($2::bigint[]) order by id for update`,
+		b.SaleID, payments)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (d *dropTx) letters(ctx context.Context) (err error) {
 	if err := d.exported(); err != nil {
 		return err
 	}
-	_, err = d.tx.Exec(ctx, `delete from dead_letters where id = any($1::bigint[])`,
+	_, err = d.tx.Exec(ctx, `delete from dead_letters where sale_id = $1 and id = any($2::bigint[])`, d.batch.SaleID,
 		ids(d.batch.Letters, func(l *deadletter.Letter) int64 { return l.ID }))
 	return err
 }
@@ -275,9 +276,11 @@ func (d *dropTx) finish(ctx context.Context) (done retention.Progress, err error
 		done.Held = fmt.Sprintf("%d orders are being changed", left)
 	}
 	done.Finished = done.Held == ""
-	_, err = d.tx.Exec(ctx, `
-		update sale_drops set held = $2, looked_at = now(), finished_at = case when $2 = '' then now() end
-		where sale_id = $1`, d.batch.SaleID, done.Held)
+	query := `update sale_drops set held = $2, looked_at = now(), finished_at = null where sale_id = $1`
+	if done.Finished {
+		query = `update sale_drops set held = $2, looked_at = now(), finished_at = now() where sale_id = $1`
+	}
+	_, err = d.tx.Exec(ctx, query, d.batch.SaleID, done.Held)
 	return done, err
 }
 

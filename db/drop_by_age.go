@@ -2,11 +2,11 @@ package db
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"sluice/pipeline/auditlog"
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/retention"
@@ -23,32 +23,40 @@ order by id`
 
 	// oldPaymentsQuery relies on payments_refused_idx. What belongs to an order is dropped with it.
 	oldPaymentsQuery = `
-select ` + paymentColumns + ` from payments p
+select p.sale_id, p.id from payments p
 where p.outcome in ('refused', 'repeated') and p.received_at < now() - $1::interval and coalesce((
 	select false from orders o where o.sale_id = p.sale_id and o.id = p.order_id limit 1
 ), true)
-order by p.received_at limit $2
-for update skip locked`
+order by p.received_at limit $2`
 
 	// oldRefundsQuery relies on refunds_unmatched_idx.
 	oldRefundsQuery = `
-select ` + refundColumns + ` from refunds r
+select r.sale_id, r.id from refunds r
 where r.payment is null and r.received_at < now() - $1::interval
-order by r.received_at limit $2
-for update skip locked`
+order by r.received_at limit $2`
+
+	// firstUndroppedQuery finds when the oldest sale was made that has anything left.
+	firstUndroppedQuery = `
+select min(s.created_at) from sales s left join sale_drops d on d.sale_id = s.id where d.finished_at is null`
 
 	// oldLettersQuery drops what was resolved of sales that have nothing left, and of no sale. One that names no sale, or
-	// none that there is, may explain a missing accept of any sale of its time.
+	// none that there is, may explain a missing accept of any sale of its time ($3: the first such sale's beginning).
 	oldLettersQuery = `
-select ` + letterColumns + `, payload::text from dead_letters l
-where l.resolved_at < now() - $1::interval and not exists (
-	select from sales s left join sale_drops d on d.sale_id = s.id
-	where d.finished_at is null and (s.id = l.sale_id or s.created_at <= l.created_at and (
-		l.sale_id = '' or not exists (select from sales where id = l.sale_id)))
+select l.sale_id, l.id from dead_letters l
+left join sales s on s.id = l.sale_id
+left join sale_drops d on d.sale_id = s.id
+where l.resolved_at < now() - $1::interval and case
+	when s.id is not null then d.finished_at is not null
+	else coalesce(l.created_at < $3::timestamptz, true) end
+order by l.id limit $2`
 )
-order by l.id limit $2
-for update skip locked`
-)
+
+// lockOld names rows of a sale that were found, and locks them. What changes at this moment is passed over: it comes
+// again.
+func lockOld(columns, table, still string) string {
+	return `select ` + columns + ` from ` + table + ` where sale_id = $1 and id = any($2::bigint[]) and ` + still +
+		` for update skip locked`
+}
 
 // DropLog drops up to limit lines of the audit log that are older than after, and returns how many.
 func (s *Store) DropLog(ctx context.Context, after time.Duration, limit int, export retention.Export) (int, error) {
@@ -72,41 +80,59 @@ func (s *Store) DropRefused(ctx context.Context, after time.Duration, limit int,
 // oldRows is a table of which rows are dropped by their age.
 type oldRows struct {
 	table string
-	read  func(context.Context, pgx.Tx, *retention.Batch) error
-	ids   func(*retention.Batch) []int64
+	read  func(context.Context, pgx.Tx, *retention.Batch) ([]oldRow, error) // the rows that it has locked
+}
+
+// oldRow names a row. Those of the audit log are named by their ids alone.
+type oldRow struct {
+	sale string
+	id   int64
 }
 
 func oldLog(after time.Duration, limit int) oldRows {
-	return oldRows{"audit_log", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (err error) {
+	return oldRows{"audit_log", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (rows []oldRow, err error) {
 		b.Log, err = collect(ctx, tx, scanLogEntry, oldLogQuery, after, limit)
-		return err
-	}, func(b *retention.Batch) []int64 { return ids(b.Log, func(e *auditlog.Entry) int64 { return e.ID }) }}
+		for i := range b.Log {
+			rows = append(rows, oldRow{id: b.Log[i].ID})
+		}
+		return rows, err
+	}}
 }
 
 func oldPayments(after time.Duration, limit int) oldRows {
-	return oldRows{"payments", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (err error) {
-		b.Payments, err = collect(ctx, tx, scanPayment, oldPaymentsQuery, after, limit)
-		return err
-	}, func(b *retention.Batch) []int64 {
-		return ids(b.Payments, func(p *payments.Payment) int64 { return p.ID })
+	old := oldest[payments.Payment]{
+		oldPaymentsQuery, lockOld(paymentColumns, "payments", "outcome in ('refused', 'repeated')"), scanPayment,
+		func(p *payments.Payment) int64 { return p.ID },
+	}
+	return oldRows{"payments", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (rows []oldRow, err error) {
+		b.Payments, rows, err = old.rows(ctx, tx, after, limit)
+		return rows, err
 	}}
 }
 
 func oldRefunds(after time.Duration, limit int) oldRows {
-	return oldRows{"refunds", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (err error) {
-		b.Refunds, err = collect(ctx, tx, scanRefund, oldRefundsQuery, after, limit)
-		return err
-	}, func(b *retention.Batch) []int64 {
-		return ids(b.Refunds, func(r *payments.Refund) int64 { return r.ID })
+	old := oldest[payments.Refund]{
+		oldRefundsQuery, lockOld(refundColumns, "refunds", "payment is null"), scanRefund,
+		func(r *payments.Refund) int64 { return r.ID },
+	}
+	return oldRows{"refunds", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (rows []oldRow, err error) {
+		b.Refunds, rows, err = old.rows(ctx, tx, after, limit)
+		return rows, err
 	}}
 }
 
 func oldLetters(after time.Duration, limit int) oldRows {
-	return oldRows{"dead_letters", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (err error) {
-		b.Letters, err = collect(ctx, tx, scanWholeLetter, oldLettersQuery, after, limit)
-		return err
-	}, func(b *retention.Batch) []int64 {
-		return ids(b.Letters, func(l *deadletter.Letter) int64 { return l.ID })
+	old := oldest[deadletter.Letter]{
+		oldLettersQuery, lockOld(letterColumns+", payload::text", "dead_letters", "resolved_at is not null"), scanWholeLetter,
+		func(l *deadletter.Letter) int64 { return l.ID },
+	}
+	return oldRows{"dead_letters", func(ctx context.Context, tx pgx.Tx, b *retention.Batch) (rows []oldRow, err error) {
+		var first *time.Time
+		if err := tx.QueryRow(ctx, firstUndroppedQuery).Scan(&first); err != nil {
+			return nil, err
+		}
+		b.Letters, rows, err = old.rows(ctx, tx, after, limit, first)
+		return rows, err
 	}}
 }
 
@@ -116,6 +142,52 @@ func ids[T any](rows []T, id func(*T) int64) []int64 {
 		of[i] = id(&rows[i])
 	}
 	return of
+}
+
+func idsBySale(rows []oldRow) map[string][]int64 {
+	bySale := map[string][]int64{}
+	for _, row := range rows {
+		bySale[row.sale] = append(bySale[row.sale], row.id)
+	}
+	return bySale
+}
+
+// oldest are the rows of a table by sale that are dropped by their age.
+type oldest[T any] struct {
+	find string // a statement that returns sales and ids
+	lock string // see lockOld
+	scan pgx.RowToFunc[T]
+	id   func(*T) int64
+}
+
+// rows finds them, wherever they are, and locks those of each sale by themselves, as far as it can. They come in the
+// order in which they were found.
+func (o oldest[T]) rows(ctx context.Context, tx pgx.Tx, args ...any) ([]T, []oldRow, error) {
+	found, err := collect(ctx, tx, func(row pgx.CollectableRow) (one oldRow, err error) {
+		return one, row.Scan(&one.sale, &one.id)
+	}, o.find, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows := map[int64]T{}
+	for sale, among := range idsBySale(found) {
+		locked, err := collect(ctx, tx, o.scan, o.lock, sale, among)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range locked {
+			rows[o.id(&locked[i])] = locked[i]
+		}
+	}
+	of := make([]T, 0, len(rows))
+	found = slices.DeleteFunc(found, func(one oldRow) bool {
+		row, ok := rows[one.id]
+		if ok {
+			of = append(of, row)
+		}
+		return !ok
+	})
+	return of, found, nil
 }
 
 // dropOld drops the oldest rows of a table, once they are exported. The batch's number is the id of the first one.
@@ -128,20 +200,33 @@ func (s *Store) dropOld(ctx context.Context, old oldRows, export retention.Expor
 		if err := allowLong(ctx, tx); err != nil {
 			return err
 		}
-		if err := old.read(ctx, tx, &batch); err != nil || batch.Rows() == 0 {
+		rows, err := old.read(ctx, tx, &batch)
+		if err != nil || len(rows) == 0 {
 			return err
 		}
-		rows := old.ids(&batch)
-		batch.Number = rows[0]
+		batch.Number = rows[0].id
 		if err := writeOut(export, &batch); err != nil {
 			return err
 		}
-		query := `delete from ` + pgx.Identifier{old.table}.Sanitize() + ` where id = any($1::bigint[])`
-		_, err := tx.Exec(ctx, query, rows)
-		return err
+		return old.drop(ctx, tx, rows)
 	})
 	if err != nil {
 		return 0, wrap(err, "drop old rows of "+old.table)
 	}
 	return batch.Rows(), nil
+}
+
+// drop deletes rows that are locked.
+func (o *oldRows) drop(ctx context.Context, tx pgx.Tx, rows []oldRow) error {
+	if o.table == "audit_log" {
+		_, err := tx.Exec(ctx, `delete from audit_log where id = any($1::bigint[])`, idsBySale(rows)[""])
+		return err
+	}
+	query := `delete from ` + pgx.Identifier{o.table}.Sanitize() + ` where sale_id = $1 and id = any($2::bigint[])`
+	for sale, ids := range idsBySale(rows) {
+		if _, err := tx.Exec(ctx, query, sale, ids); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -14,12 +14,15 @@ import (
 
 const (
 	rotateQuery = `
-with e as (
+with clock as materialized (
+	select now() as at, now() + $4::interval as until
+), e as (
 	update endpoints e set secret = $3,
-		previous_secret = case when $4 > interval '0' then secret else '' end,
-		previous_secret_until = case when $4 > interval '0' then now() + $4 end
-	where id = $1 and ($4 <= interval '0' or coalesce(previous_secret_until <= now(), true))
-	returning *
+		previous_secret = case when $4 > interval '0' then e.secret else '' end,
+		previous_secret_until = case when $4 > interval '0' then c.until end
+	from clock c
+	where e.id = $1 and ($4 <= interval '0' or coalesce(e.previous_secret_until <= c.at, true))
+	returning e.*
 ), logged as (
 	insert into audit_log (actor, action, detail)
 	select $2, 'rotate-secret',

@@ -120,19 +120,23 @@ func (s endpointRegistry) addedEndpoint(ctx context.Context) (webhook.Endpoint, 
 // The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it
 // changes anything.
 const (
+	// nextEventQuery finds the event that is next for an endpoint: the cursor behind which deliveries are to go on.
+	nextEventQuery = `
+select coalesce((
+	select min(position) from outbox o
+	where o.position > e.cursor and (cardinality(e.types) = 0 or o.type = any(e.types))
+), e.cursor) from endpoints e where e.id = $1`
+	// enableQuery skips what is next, if that is given; a disabled endpoint's cursor does not move by itself.
 	enableQuery = `
 with e as (
 	update endpoints e set disabled_at = null, disabled_reason = '', failing_since = null, attempts = 0, last_error = '',
-		next_attempt_at = now(), cursor = case when $3 then coalesce((
-			select min(position) from outbox o
-			where o.position > e.cursor and (cardinality(e.types) = 0 or o.type = any(e.types))
-		), e.cursor) else e.cursor end
+		next_attempt_at = now(), cursor = greatest(e.cursor, $3::bigint)
 	where id = $1 and disabled_at is not null
 	returning *
 ), logged as (
 	insert into audit_log (actor, action, detail)
 	select $2, 'enable-endpoint',
-		jsonb_build_object('endpoint', id, 'url', url, 'cursor', cursor, 'skip_next', $3::boolean) from e
+		jsonb_build_object('endpoint', id, 'url', url, 'cursor', cursor, 'skip_next', $3::bigint is not null) from e
 )
 select count(*) from e`
 	disableQuery = `
@@ -158,7 +162,15 @@ select count(*) from e`
 func (s endpointRegistry) EnableEndpoint(
 	ctx context.Context, actor string, id int64, skipNext bool,
 ) (webhook.Endpoint, error) {
-	return s.changeEndpoint(ctx, enableQuery, id, actor, skipNext)
+	var next *int64
+	if skipNext && !idempotency.Done(ctx) {
+		found, err := queryOne(ctx, s.Store, "endpoint", pgx.RowTo[int64], nextEventQuery, id)
+		if err != nil {
+			return webhook.Endpoint{}, endpointError(err, id)
+		}
+		next = &found
+	}
+	return s.changeEndpoint(ctx, enableQuery, id, actor, next)
 }
 
 // DisableEndpoint stops deliveries, within some seconds. A disabled endpoint keeps its reason. Errors: KindNotFound.

@@ -152,6 +152,7 @@ func (e *eraseTx) sale(ctx context.Context, saleID string) error {
 // place is a column in which an id may stand.
 type place struct {
 	table, key, keyType, column string
+	sale                        string // of the row, by which Postgres may be distributed; '' where it has none
 	kind                        erasure.Kind
 	among                       string // the rows that can be meant
 }
@@ -159,20 +160,20 @@ type place struct {
 // elsewhere are the places beside the buyer's sales: reports that fit no order, events of orders that were dropped,
 // what operators wrote, and what they were answered. Of payments, which are many, an index has the rows.
 var elsewhere = []place{
-	{"payments", "id", "bigint", "user_id", erasure.Text, "outcome in ('refused', 'repeated')"},
-	{"payments", "id", "bigint", "user_id", erasure.Text, "outcome in ('waiting', 'refund_due')"},
-	{"payments", "id", "bigint", "detail", erasure.Text, "outcome in ('refused', 'repeated')"},
-	{"refunds", "id", "bigint", "detail", erasure.Text, "true"},
-	{"refunds", "id", "bigint", "note", erasure.Text, "true"},
-	{"dead_letters", "id", "bigint", "payload", erasure.JSON, "true"},
-	{"dead_letters", "id", "bigint", "replay_as", erasure.JSON, "true"},
-	{"dead_letters", "id", "bigint", "error", erasure.Text, "true"},
-	{"dead_letters", "id", "bigint", "note", erasure.Text, "true"},
-	{"audit_log", "id", "bigint", "detail", erasure.JSON, "true"},
-	{"operator_requests", "id", "bigint", "body", erasure.Bytes, "true"},
-	{"sales", "id", "text", "note", erasure.Text, "true"},
+	{"payments", "id", "bigint", "user_id", "sale_id", erasure.Text, "outcome in ('refused', 'repeated')"},
+	{"payments", "id", "bigint", "user_id", "sale_id", erasure.Text, "outcome in ('waiting', 'refund_due')"},
+	{"payments", "id", "bigint", "detail", "sale_id", erasure.Text, "outcome in ('refused', 'repeated')"},
+	{"refunds", "id", "bigint", "detail", "sale_id", erasure.Text, "true"},
+	{"refunds", "id", "bigint", "note", "sale_id", erasure.Text, "true"},
+	{"dead_letters", "id", "bigint", "payload", "sale_id", erasure.JSON, "true"},
+	{"dead_letters", "id", "bigint", "replay_as", "sale_id", erasure.JSON, "true"},
+	{"dead_letters", "id", "bigint", "error", "sale_id", erasure.Text, "true"},
+	{"dead_letters", "id", "bigint", "note", "sale_id", erasure.Text, "true"},
+	{"audit_log", "id", "bigint", "detail", "''", erasure.JSON, "true"},
+	{"operator_requests", "id", "bigint", "body", "''", erasure.Bytes, "true"},
+	{"sales", "id", "text", "note", "id", erasure.Text, "true"},
 	{
-		"outbox", "id", "bigint", "data", erasure.JSON,
+		"outbox", "id", "bigint", "data", "sale_id", erasure.JSON,
 		"order_id is not null and sale_id in (select s.id from sales s where s.orders_dropped_at is not null)",
 	},
 }
@@ -208,34 +209,42 @@ func jsonText(text string) string {
 
 // place replaces the id in a column. The words around it are looked at here, because ann is not in joanna.
 func (e *eraseTx) place(ctx context.Context, in place) error {
-	text, back, has := in.column+"::text", "$2::text", "strpos("+in.column+"::text, $%d) > 0"
+	text, back, has := in.column+"::text", "$3::text", "strpos("+in.column+"::text, $%d) > 0"
 	switch in.kind {
 	case erasure.JSON:
-		back = "$2::text::jsonb"
+		back = "$3::text::jsonb"
 	case erasure.Bytes:
-		text, back = "convert_from("+in.column+", 'UTF8')", "convert_to($2::text, 'UTF8')"
+		text, back = "convert_from("+in.column+", 'UTF8')", "convert_to($3::text, 'UTF8')"
 		has = "position(convert_to($%d::text, 'UTF8') in " + in.column + ") > 0"
 	case erasure.Text:
 	}
-	type found struct{ Row, Value string }
+	type found struct{ Sale, Key string }
 	rows, err := collect(ctx, e.tx, pgx.RowToStructByPos[found], `
-		select `+in.key+`::text, `+text+` from `+in.table+`
-		where `+in.among+` and (`+fmt.Sprintf(has, 1)+` or `+fmt.Sprintf(has, 2)+`)
-		for no key update`, e.user, jsonText(e.user))
+		select `+in.sale+`, `+in.key+`::text from `+in.table+`
+		where `+in.among+` and (`+fmt.Sprintf(has, 1)+` or `+fmt.Sprintf(has, 2)+`)`, e.user, jsonText(e.user))
 	if err != nil {
 		return err
 	}
+	which := ` where ` + in.key + ` = $1::text::` + in.keyType + ` and ` + in.sale + ` = $2::text`
 	for _, row := range rows {
-		value, replaced := erasure.Replace(in.kind, row.Value, e.user, e.pseudonym)
-		if in.column == "user_id" {
-			value, replaced = e.pseudonym, row.Value == e.user
-		}
-		if !replaced {
-			continue
-		}
-		query := `update ` + in.table + ` set ` + in.column + ` = ` + back + ` where ` + in.key + ` = $1::text::` + in.keyType
-		if err := e.exec(ctx, query, row.Row, value); err != nil {
+		// What it is by now: it is locked with its sale's name, because rows of several nodes can't be locked at once.
+		values, err := collect(ctx, e.tx, pgx.RowTo[string],
+			`select `+text+` from `+in.table+which+` for no key update`, row.Key, row.Sale)
+		if err != nil {
 			return err
+		}
+		for _, is := range values { // one, or none if the row is gone
+			value, replaced := erasure.Replace(in.kind, is, e.user, e.pseudonym)
+			if in.column == "user_id" {
+				value, replaced = e.pseudonym, is == e.user
+			}
+			if !replaced {
+				continue
+			}
+			query := `update ` + in.table + ` set ` + in.column + ` = ` + back + which
+			if err := e.exec(ctx, query, row.Key, row.Sale, value); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

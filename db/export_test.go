@@ -24,7 +24,8 @@ const (
 	UnappliedQuery         = unappliedQuery
 	UnresolvedLettersQuery = unresolvedLettersQuery
 	OrdersByIDQuery        = ordersByIDQuery
-	UnsettledQuery         = unsettledQuery
+	SettledQuery           = settledQuery
+	LetteredQuery          = letteredQuery
 
 	OrdersToDropQuery = ordersToDropQuery
 	OldPaymentsQuery  = oldPaymentsQuery

@@ -280,18 +280,21 @@ func (f forgotten) EndForgotten(
 	return r.ended, err
 }
 
-// spareQuery walks orders_pkey: by what is due, each page would begin with what the ones before left dead.
+// spareQuery walks orders_pkey: by what is due, each page would begin with what the ones before left dead. Until when is
+// computed before the update, in which Citus would have nothing of the kind.
 const spareQuery = `
 with page as (
 	select max(id::text) as last from (
 		select id from orders where sale_id = $1 and id > $6::text::uuid order by id limit $3
 	) as next
+), until as materialized (
+	select $5::timestamptz + least(payment_window, $2::interval) as pay_by from sales where id = $1
 ), spared as (
-	update orders o set pay_by = $5::timestamptz + least(s.payment_window, $2::interval)
-	from sales s
-	where s.id = $1 and o.sale_id = $1 and o.partition = $4
+	update orders o set pay_by = u.pay_by
+	from until u
+	where o.sale_id = $1 and o.partition = $4
 		and o.id > $6::text::uuid and o.id <= (select last::uuid from page)
-		and o.status = 'awaiting_payment' and o.pay_by < $5::timestamptz + least(s.payment_window, $2::interval)
+		and o.status = 'awaiting_payment' and o.pay_by < u.pay_by
 	returning 1
 )
 select coalesce((select last from page), ''), (select count(*) from spared)`

@@ -9,16 +9,60 @@ import (
 	"sluice/pipeline"
 )
 
-// ordersByIDQuery relies on orders_pkey: one lookup for each order.
+// ordersByIDQuery relies on orders_pkey: one lookup for each order of a sale.
 const ordersByIDQuery = `
-select ` + orderColumns + ` from unnest($1::text[], $2::text[]) as i (of_sale, of_id)
-cross join lateral (select * from orders where sale_id = i.of_sale and id = i.of_id::uuid limit 1) o`
+select ` + orderColumns + ` from unnest($2::text[]) as i (of_id)
+cross join lateral (select * from orders where sale_id = $1 and id = i.of_id::uuid limit 1) o`
 
 // OrdersByID returns those of the named orders that have a row, in no particular order. Some hundred at once cost
 // little more than one. What can't be an order's name has no row. Errors: KindUnavailable.
 func (s *Store) OrdersByID(ctx context.Context, keys []pipeline.OrderKey) ([]pipeline.Order, error) {
-	sales, ids, _ := orderNames(keys)
-	return queryAll(ctx, s, "orders", scanOrder, ordersByIDQuery, sales, ids)
+	return queryBySale(ctx, s, "orders", scanOrder, ordersByIDQuery, possibleOrders(keys))
+}
+
+// possibleOrders are the names that can be an order's, with their ids as Postgres writes them.
+func possibleOrders(keys []pipeline.OrderKey) []pipeline.OrderKey {
+	possible := make([]pipeline.OrderKey, 0, len(keys))
+	for _, key := range keys {
+		if id, err := uuid.Parse(key.OrderID); err == nil && pipeline.ValidSaleID(key.SaleID) {
+			possible = append(possible, pipeline.OrderKey{SaleID: key.SaleID, OrderID: id.String()})
+		}
+	}
+	return possible
+}
+
+func idsOf(keys []pipeline.OrderKey) []string {
+	ids := make([]string, len(keys))
+	for i, key := range keys {
+		ids[i] = key.OrderID
+	}
+	return ids
+}
+
+// queryBySale runs a statement for the orders of each sale: its arguments are the sale, and the ids. Mostly that is one
+// sale, or few; many are still one round trip. An error names the subject.
+func queryBySale[T any](
+	ctx context.Context, s *Store, subject string, scan pgx.RowToFunc[T], query string, keys []pipeline.OrderKey,
+) ([]T, error) {
+	bySale := map[string][]string{}
+	for _, key := range keys {
+		bySale[key.SaleID] = append(bySale[key.SaleID], key.OrderID)
+	}
+	if len(bySale) == 1 {
+		return queryAll(ctx, s, subject, scan, query, pgx.QueryExecModeCacheDescribe, keys[0].SaleID, bySale[keys[0].SaleID])
+	}
+	ctx, cancel := deadline(ctx, callTimeout)
+	defer cancel()
+	var values []T
+	batch := &pgx.Batch{}
+	for sale, ids := range bySale {
+		batch.Queue(query, sale, ids).Query(func(rows pgx.Rows) error {
+			found, err := pgx.CollectRows(rows, scan)
+			values = append(values, found...)
+			return err
+		})
+	}
+	return values, wrap(s.pool.SendBatch(ctx, batch).Close(), subject)
 }
 
 // orderNames splits the names of orders into columns, and counts those that can't be an order's.

@@ -46,10 +46,10 @@ func TestLatestOrder(t *testing.T) {
 		if err != nil || got.ID != last.OrderID || got.Status != pipeline.StatusAwaitingPayment {
 			t.Fatalf("live order: got %+v, %v, want %s", got, err, last.OrderID)
 		}
+		ends := []string{"cancelled", "expired", "rejected", "refund_due"}
 		f.exec(`
-			update orders set closed_at = now(), reason = 'late',
-				status = (array['cancelled', 'expired', 'rejected', 'refund_due'])[$2]
-			where id = $1`, last.OrderID, int(sequence)+1)
+			update orders set closed_at = now(), reason = 'late', status = $2
+			where sale_id = 'drop' and id = $1`, last.OrderID, ends[sequence])
 	}
 	got, err := f.store.LatestOrder(f.ctx(), "drop", "ü'\"")
 	if err != nil || got.ID != last.OrderID || got.Reason != "late" || got.ClosedAt.IsZero() {

@@ -44,48 +44,66 @@ func (s *Store) NextEvents(ctx context.Context, after int64, types []string, lim
 	}, nextEventsQuery, after, types, limit)
 }
 
-// claimQuery reads all endpoints, which are few. What another process is claiming at this moment is skipped. A lease,
-// or a pause after a failure, that is longer than any, or that began in the future, is of a clock that is set back
-// since.
-var claimQuery = `
+// isDue is true of an endpoint e that is enabled, to be tried by now, and not claimed. A lease ($1), or a pause after a
+// failure ($2), that is longer than any, or that began in the future, is of a clock that is set back since.
+const isDue = `e.disabled_at is null
+		and (e.next_attempt_at <= now() or e.next_attempt_at > now() + $2::interval
+			or e.failing_since > now() + interval '1 minute')
+		and (e.leased_until is null or e.leased_until <= now() or e.leased_until > now() + $1::interval)`
+
+// dueEndpointsQuery finds those of which there is anything to deliver. It reads all endpoints, which are few.
+var dueEndpointsQuery = `
+select id from endpoints e
+where ` + isDue + ` and (cursor < (select max(position) from outbox where position is not null)
+	or exists (select from resends r where r.endpoint_id = e.id and ` + resendDue(`$2::interval`) + `))
+order by next_attempt_at
+limit $3`
+
+// claimQuery claims some of them, as far as they still are due. What another process is claiming at this moment is
+// skipped.
+const claimQuery = `
 with due as (
-	select id from endpoints e
-	where disabled_at is null
-		and (next_attempt_at <= now() or next_attempt_at > now() + $4 or failing_since > now() + interval '1 minute')
-		and (leased_until is null or leased_until <= now() or leased_until > now() + $3)
-		and (cursor < (select max(position) from outbox where position is not null)
-			or exists (select from resends r where r.endpoint_id = e.id and ` + resendDue(`$4`) + `))
-	order by next_attempt_at
-	limit $1
+	select id from endpoints e where id = any($3::bigint[]) and ` + isDue + `
 	for no key update skip locked
+), e as (
+	update endpoints e set lease = $4::text::uuid, leased_until = now() + $1::interval
+	from due
+	where e.id = due.id
+	returning e.*
 )
-update endpoints e set lease = $2::text::uuid, leased_until = now() + $3
-from due
-where e.id = due.id
-returning e.id, e.url, e.types, e.attempts, e.cursor` + endpointSecrets
+select e.id, e.url, e.types, e.attempts, e.cursor` + endpointSecrets + ` from e`
 
 // ClaimEndpoints claims up to limit endpoints that have events to receive, are due and not claimed, for the time of a
 // lease.
 func (s *Store) ClaimEndpoints(ctx context.Context, limit int, lease time.Duration) ([]webhook.Claim, error) {
+	due, err := queryAll(ctx, s, "due endpoints", pgx.RowTo[int64], dueEndpointsQuery, lease, webhook.MaxBackoff, limit)
+	if err != nil || len(due) == 0 { // mostly
+		return nil, err
+	}
 	token := uuid.NewString()
 	return queryAll(ctx, s, "claim endpoints", func(row pgx.CollectableRow) (webhook.Claim, error) {
 		c := webhook.Claim{Lease: token}
 		err := row.Scan(&c.ID, &c.URL, &c.Types, &c.Attempts, &c.Cursor, &c.Secret, &c.PreviousSecret)
 		return c, err
-	}, claimQuery, limit, token, lease, webhook.MaxBackoff)
+	}, claimQuery, lease, webhook.MaxBackoff, due, token)
 }
 
 // advanceQuery moves the cursor on condition of the lease. An endpoint that was disabled meanwhile keeps its progress.
+// The times are computed before: Citus would have none of that in the update, here and below.
 const advanceQuery = `
-update endpoints set cursor = greatest(cursor, $3),
-	delivered_at = case when $4 then now() else delivered_at end,
-	failing_since = case when not $4 then failing_since end,
-	attempts = case when $4 then 0 else attempts end,
-	last_error = case when $4 then '' else last_error end,
-	lease = case when $5 > interval '0' then lease end,
-	leased_until = case when $5 > interval '0' then now() + $5 end
-where id = $1 and lease = $2::text::uuid
-returning disabled_at is null`
+with clock as materialized (
+	select now() as at, now() + $5::interval as until
+)
+update endpoints e set cursor = greatest(e.cursor, $3),
+	delivered_at = case when $4 then c.at else e.delivered_at end,
+	failing_since = case when not $4 then e.failing_since end,
+	attempts = case when $4 then 0 else e.attempts end,
+	last_error = case when $4 then '' else e.last_error end,
+	lease = case when $5 > interval '0' then e.lease end,
+	leased_until = case when $5 > interval '0' then c.until end
+from clock c
+where e.id = $1 and e.lease = $2::text::uuid
+returning e.disabled_at is null`
 
 // AdvanceEndpoint records what was delivered, and prolongs the claim or ends it. It returns false when the claim is
 // lost, and when the endpoint was disabled or removed.
@@ -103,8 +121,8 @@ with claimed as (
 		disabled_at is null as enabled
 	from endpoints where id = $1 and lease = $2::text::uuid
 	for no key update
-), judged as (
-	select id, since, case
+), judged as materialized (
+	select id, since, now() as at, case
 		when not enabled then ''
 		when $6 then $5
 		when since <= now() - $9::interval then 'deliveries failed since ' || event_time(since) || '; the last error: ' || $5
@@ -112,9 +130,9 @@ with claimed as (
 	from claimed
 )
 update endpoints e set cursor = greatest(e.cursor, $3),
-	delivered_at = case when $4 then now() else e.delivered_at end,
+	delivered_at = case when $4 then j.at else e.delivered_at end,
 	failing_since = j.since, attempts = $7, last_error = $5, next_attempt_at = now() + $8,
-	disabled_at = case when j.reason <> '' then now() else e.disabled_at end,
+	disabled_at = case when j.reason <> '' then j.at else e.disabled_at end,
 	disabled_reason = case when j.reason <> '' then j.reason else e.disabled_reason end,
 	lease = null, leased_until = null
 from judged j

@@ -232,7 +232,7 @@ func TestObstaclesThatGoAway(t *testing.T) {
 	}
 }
 
-// lockSales holds the lock of every sale's row until the returned function is called.
+// lockSales holds the lock of the row of the sale "drop" until the returned function is called.
 func (f *fixture) lockSales() (release func()) {
 	f.Helper()
 	tx, err := f.raw.Begin(f.ctx())
@@ -241,7 +241,7 @@ func (f *fixture) lockSales() (release func()) {
 	}
 	release = func() { _ = tx.Rollback(context.Background()) }
 	f.Cleanup(release)
-	if _, err := tx.Exec(f.ctx(), `select from sales for update`); err != nil {
+	if _, err := tx.Exec(f.ctx(), `select from sales where id = 'drop' for update`); err != nil {
 		f.Fatal(err)
 	}
 	return release

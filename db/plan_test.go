@@ -133,11 +133,11 @@ func TestHotPathsUseIndexes(t *testing.T) {
 			[]string{"orders_live_buyer_key", "orders_closed_buyer_idx"},
 		},
 		{"known", db.KnownQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
-		{"orders by id", db.OrdersByIDQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n, []string{"orders_pkey"}},
+		{"orders by id", db.OrdersByIDQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey"}},
 		{
-			"unsettled", db.UnsettledQuery, list("'sale-1'") + ", " + list("'"+order+"'"), n,
-			[]string{"orders_pkey", "dead_letters_order_idx", "waitlist_pkey"},
+			"settled", db.SettledQuery, "'sale-1', " + list("'"+order+"'"), n, []string{"orders_pkey", "waitlist_pkey"},
 		},
+		{"with letters", db.LetteredQuery, list("'" + order + "'"), n, []string{"dead_letters_order_idx"}},
 		{"unresolved letters", db.UnresolvedLettersQuery, "5, '', '', 100", 100, []string{"dead_letters_unresolved_idx"}},
 		{
 			"known payment", db.KnownPaymentQuery, "'msg_5', 'pay_7'", 2,

@@ -13,8 +13,8 @@ const week = 7 * 24 * time.Hour
 // ended moves a sale's window back, so that its last order could be paid so long ago.
 func (f *fixture) ended(id string, ago time.Duration) {
 	f.Helper()
-	f.exec(`update sales set closes_at = now() - payment_window - $2::interval,
-		opens_at = now() - payment_window - $2::interval - interval '1 hour' where id = $1`, id, ago)
+	closed := one[time.Time](f, `select now() - payment_window - $2::interval from sales where id = $1`, id, ago)
+	f.exec(`update sales set closes_at = $2, opens_at = $3 where id = $1`, id, closed, closed.Add(-time.Hour))
 }
 
 func (f *fixture) retire() []string {

@@ -92,19 +92,19 @@ const endReductionQuery = `
 with fence as (
 	select number from join_generation() as number where number = $4
 ), before as (
-	select s.* from sales s, fence
+	select s.id, s.reduce_to, s.reduce_actor from sales s
 	where s.id = $1 and s.version = $2 and s.reduce_to = $3
 	for no key update of s
 ), changed as (
 	update sales s
 	set total = case when $5 then b.reduce_to else s.total end, version = s.version + case when $5 then 1 else 2 end,
 		reduce_to = null, reduce_actor = null, updated_at = now()
-	from before b
-	where s.id = b.id
+	from before b cross join fence
+	where s.id = $1 and s.id = b.id
 	returning s.*
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
-	select b.reduce_actor, 'reduce', b.id, $6::text::jsonb from before b where $5
+	select b.reduce_actor, 'reduce', b.id, $6::text::jsonb from before b cross join fence where $5
 )
 select ` + saleColumns + ` from changed`
 

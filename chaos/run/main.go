@@ -37,7 +37,7 @@ func run(args []string, out, complaints io.Writer) int {
 	flags.StringVar(&o.Pair, "pair", "", "only this pair of kinds, with a slash between them, or one kind: \"FLUSHALL/kill -9 of an API\"")
 	flags.StringVar(&o.Durability, "durability", "", "what receipts promise: memory, fsync or replica; as much as the topology can by default")
 	flags.BoolVar(&o.Least, "least", false, "the programs' users of Redis have the rights of sluice acl --functions")
-	topology := flags.String("topology", "", "single, the default; sentinel: Redis with a replica; cluster: three masters of Redis, a replica for each; replicated-postgres: with a synchronous standby")
+	topology := flags.String("topology", "", "single, the default; sentinel: Redis with a replica; cluster: three masters of Redis, a replica for each; replicated-postgres: with a synchronous standby; citus: a Postgres of three nodes")
 	flags.BoolVar(&o.Calm, "calm", false, "no faults at all")
 	logFile := flags.String("log", "", "a file for every line that the programs write; it is overwritten")
 	exam := flags.Bool("exam", false, "one fail-over of Redis after the other, each for -minutes: what became of the receipts")

@@ -20,6 +20,7 @@ type demoCmd struct {
 	Rate      int           `placeholder:"N" help:"Requests per second at most, 100 to 50000; default 4000."`
 	PayWithin time.Duration `placeholder:"TIME" help:"How long buyers have to pay, for instance 30s; default: as long as the rush should take, and some seconds."`
 	Seed      uint64        `placeholder:"N" help:"Seed of everything random; default: a new one each time."`
+	Citus     bool          `help:"On a Postgres of three nodes, of which one dies in the rush and comes back. Needs the Citus extension for the Postgres of this machine."`
 }
 
 // Run runs the demo. With --json its log goes to stderr and the result to stdout.
@@ -34,6 +35,7 @@ func (c *demoCmd) Run(a *app) error {
 	began := time.Now()
 	result, err := demo.Run(a.ctx, demo.Options{
 		Requests: c.Requests, Buyers: c.Buyers, Stock: c.Stock, Rate: c.Rate, Seed: c.Seed, PayWithin: c.PayWithin,
+		Citus: c.Citus,
 	}, story)
 	if err != nil && a.ctx.Err() != nil {
 		sayf(a.err, "sluice: interrupted; the demo's servers and processes are gone")

@@ -27,6 +27,7 @@ const (
 // two workers, which have the shards. Its methods may be called from any goroutine.
 type Citus struct {
 	sandbox *sandbox
+	alone   bool        // in the sandbox
 	nodes   []*Postgres // the coordinator first
 }
 
@@ -38,14 +39,24 @@ func StartCitus(ctx context.Context, config ...string) (*Citus, error) {
 	if err != nil {
 		return nil, err
 	}
+	c, err := startCitusIn(ctx, s, settings{config: config})
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	c.alone = true
+	return c, nil
+}
+
+// startCitusIn leaves the sandbox open, also after an error.
+func startCitusIn(ctx context.Context, s *sandbox, how settings) (*Citus, error) {
 	c := &Citus{sandbox: s, nodes: make([]*Postgres, 1+citusWorkers)}
-	if err := c.start(ctx, config); err != nil {
+	if err := c.start(ctx, how); err != nil {
 		return nil, errors.Join(fmt.Errorf("private Citus: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-func (c *Citus) start(ctx context.Context, config []string) error {
+func (c *Citus) start(ctx context.Context, how settings) error {
 	lines := []string{
 		"shared_preload_libraries = 'citus'",
 		"citus.node_conninfo = 'sslmode=disable'",
@@ -54,15 +65,20 @@ func (c *Citus) start(ctx context.Context, config []string) error {
 		"citus.max_cached_conns_per_worker = 1",
 		"citus.recover_2pc_interval = 2s", // what a killed node has prepared is ended soon
 	}
+	how.config = append(lines, how.config...)
 	starts, starting := errgroup.WithContext(ctx)
 	for i := range c.nodes {
 		starts.Go(func() (err error) {
-			how := settings{config: append(lines, config...)}
 			c.nodes[i], err = startPostgresAs(starting, c.sandbox, c.sandbox.uniqueName("node"), how)
 			if err != nil && strings.Contains(err.Error(), citusMissing) {
 				err = fmt.Errorf("citus, for a distributed Postgres, is %w", ErrNoBinary)
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			// A node also connects to itself, and not to localhost, where nothing listens.
+			return c.nodes[i].command(starting,
+				"alter system set citus.local_hostname = '"+c.nodes[i].dir+"'", "select pg_reload_conf()")
 		})
 	}
 	if err := starts.Wait(); err != nil {
@@ -88,7 +104,47 @@ func (c *Citus) Close() error {
 			errs = append(errs, node.Close())
 		}
 	}
-	return errors.Join(append(errs, c.sandbox.close())...)
+	if c.alone {
+		errs = append(errs, c.sandbox.close())
+	}
+	return errors.Join(errs...)
+}
+
+// WorkerOf is the worker that has the rows of a key in a table of the database `sluice`.
+func (c *Citus) WorkerOf(ctx context.Context, table, key string) (*Postgres, error) {
+	conn, err := pgx.Connect(ctx, c.URL())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(ctx) }() // it was only read
+	var name string
+	err = conn.QueryRow(ctx, `
+		select nodename from citus_shards where shardid = get_shard_id_for_distribution_column($1::text::regclass, $2::text)`,
+		table, key).Scan(&name)
+	for _, worker := range c.Workers() {
+		if err == nil && worker.dir == name {
+			return worker, nil
+		}
+	}
+	return nil, errors.Join(err, fmt.Errorf("no worker has the rows of %q in %s", key, table))
+}
+
+// Prepared counts the transactions that nodes have prepared and nobody has ended: what a node that was killed leaves
+// behind until Citus' own maintenance ends it, within some seconds.
+func (c *Citus) Prepared(ctx context.Context) (count int, err error) {
+	for _, node := range c.nodes {
+		conn, err := pgx.Connect(ctx, node.URL())
+		if err != nil {
+			return 0, err
+		}
+		var n int
+		err = conn.QueryRow(ctx, `select count(*) from pg_prepared_xacts`).Scan(&n)
+		if err := errors.Join(err, conn.Close(ctx)); err != nil {
+			return 0, err
+		}
+		count += n
+	}
+	return count, nil
 }
 
 // CreateDatabase makes a database on every node, empty or as a copy of another one (template: its name), which must

@@ -80,12 +80,12 @@ func (s *server) SetClock(offset time.Duration) error {
 
 // StartRedisWithClock is StartRedis for a server whose clock can be moved by SetClock, and so can its replicas'.
 func StartRedisWithClock(ctx context.Context, config ...string) (*Redis, error) {
-	return startRedisAlone(ctx, settings{config, true})
+	return startRedisAlone(ctx, settings{config: config, clock: true})
 }
 
 // StartPostgresWithClock is StartPostgres for a server whose clock can be moved by SetClock.
 func StartPostgresWithClock(ctx context.Context, config ...string) (*Postgres, error) {
-	return startPostgresAlone(ctx, settings{config, true})
+	return startPostgresAlone(ctx, settings{config: config, clock: true})
 }
 
 // StartWithClocks is Start for servers whose clocks can be moved by SetClock.
@@ -95,4 +95,5 @@ func StartWithClocks(ctx context.Context) (*Servers, error) { return start(ctx, 
 type settings struct {
 	config []string // lines that are appended to our own
 	clock  bool     // a clock of its own
+	citus  bool     // a Citus, where it says Postgres
 }

@@ -28,7 +28,7 @@ type replication struct {
 // StartReplica starts another Redis that follows this one, and returns once it is in sync. Config lines are as for
 // StartRedis. It lives in the same sandbox and ends with this server; Close ends it sooner.
 func (r *Redis) StartReplica(ctx context.Context, config ...string) (*Redis, error) {
-	replica, err := startRedisIn(ctx, r.sandbox, settings{config, r.clock != ""})
+	replica, err := startRedisIn(ctx, r.sandbox, settings{config: config, clock: r.clock != ""})
 	if err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
 	}

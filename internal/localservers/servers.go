@@ -11,13 +11,25 @@ import (
 // Servers are a private Redis and a private Postgres in one sandbox, and the programs that run beside them.
 type Servers struct {
 	Redis    *Redis
-	Postgres *Postgres
+	Postgres *Postgres // that programs connect to
+	Citus    *Citus    // of which Postgres is the coordinator; nil: it stands alone
 	sandbox  *sandbox
 }
 
 // Start starts both servers and returns once both answer. ctx bounds the start only; Close ends them. ErrNoBinary is in
 // the chain of the error when one of them is not installed.
 func Start(ctx context.Context) (*Servers, error) { return start(ctx, settings{}) }
+
+// Kind says what the servers are. The zero value is what Start starts.
+type Kind struct {
+	Clocks bool // their clocks can be moved by SetClock
+	Citus  bool // three nodes of it in the place of Postgres
+}
+
+// StartKind is Start for servers of a kind.
+func StartKind(ctx context.Context, k Kind) (*Servers, error) {
+	return start(ctx, settings{clock: k.Clocks, citus: k.Citus})
+}
 
 func start(ctx context.Context, how settings) (*Servers, error) {
 	box, err := openSandbox()
@@ -37,6 +49,12 @@ func startIn(ctx context.Context, box *sandbox, how settings) (*Servers, error) 
 		return nil
 	})
 	starts.Go(func() (err error) {
+		if how.citus {
+			if s.Citus, err = startCitusIn(ctx, box, how); err == nil {
+				s.Postgres = s.Citus.Coordinator()
+			}
+			return err
+		}
 		if s.Postgres, err = startPostgresIn(ctx, box, how); err != nil {
 			return fmt.Errorf("private Postgres: %w", err)
 		}
@@ -60,7 +78,10 @@ func (s *Servers) Close() error {
 	if s.Redis != nil {
 		errs = append(errs, s.Redis.Close())
 	}
-	if s.Postgres != nil {
+	switch {
+	case s.Citus != nil:
+		errs = append(errs, s.Citus.Close())
+	case s.Postgres != nil:
 		errs = append(errs, s.Postgres.Close())
 	}
 	return errors.Join(append(errs, s.sandbox.close())...)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/db"
+	"sluice/db/distribution"
 	"sluice/internal/config"
 	"sluice/internal/localservers"
 	"sluice/pipeline"
@@ -32,6 +33,7 @@ type Options struct {
 	AdminAddr string     // where the API serves operations; port 0 takes any free one
 	Environ   []string   // what the processes inherit, settings included; NAME=value
 	OnLine    func(Line) // gets every line of every process, from several goroutines; nil: they are dropped
+	Citus     bool       // three nodes of it in the place of Postgres
 }
 
 // Stack is a running installation.
@@ -62,7 +64,7 @@ func (s *Stack) start(ctx context.Context, o Options, say func(string)) error {
 		return err
 	}
 	say("servers")
-	servers, err := localservers.Start(ctx)
+	servers, err := localservers.StartKind(ctx, localservers.Kind{Citus: o.Citus})
 	if err != nil {
 		return err
 	}
@@ -76,6 +78,11 @@ func (s *Stack) start(ctx context.Context, o Options, say func(string)) error {
 	say("schema")
 	if err := db.Migrate(ctx, servers.Postgres.URL()); err != nil {
 		return err
+	}
+	if o.Citus {
+		if _, err := distribution.Apply(ctx, servers.Postgres.URL()); err != nil {
+			return err
+		}
 	}
 	if err := db.Grant(ctx, servers.Postgres.URL(), roles); err != nil {
 		return err

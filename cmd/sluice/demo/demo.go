@@ -29,6 +29,7 @@ type Result struct {
 	Latency     Spread         `json:"latency_ms"` // from request to answer, as the clients saw it
 	PersistLag  Spread         `json:"persist_lag_ms"`
 	Kill        *WorkerKill    `json:"accident"`
+	Node        *NodeKill      `json:"node_accident,omitempty"`
 	Ends        Ends           `json:"ends"`
 	Left        int            `json:"left"`     // units that are for sale in the end
 	Payments    map[string]int `json:"payments"` // answers to the payment provider, by outcome or code
@@ -108,6 +109,10 @@ func (s *session) prove(ctx context.Context) (*Result, error) {
 		PersistLag: spread(s.lags(stores.Orders)), Kill: s.killed, Ends: ends, Left: stores.Stock(saleID),
 		Payments: s.history.Payments(), Checks: append(proof.Checks(), s.killed.takenOver(), left), Audit: audit,
 		TookSeconds: time.Since(s.narrator.began).Seconds(),
+	}
+	if s.node != nil {
+		r.Node = s.node
+		r.Checks = append(r.Checks, s.nodeCheck(ctx))
 	}
 	r.Waiters, r.Leavers = s.history.Waitlist()
 	for outcome, n := range tally.Outcomes {

@@ -20,6 +20,8 @@ const (
 	paySlack     = 5 * time.Second
 	payPerUnit   = 2 * time.Millisecond
 	maxPayWithin = 24 * time.Hour
+	// nodeSlack is added where a node of Postgres dies: until it is back, and its backlog is stored.
+	nodeSlack = 10 * time.Second
 	// requestsPerBuyer is the least: the first request of each, and as many again for retries and duplicates.
 	requestsPerBuyer = 2
 )
@@ -34,6 +36,7 @@ type Options struct {
 	// take, and some seconds besides (paySlack).
 	PayWithin time.Duration
 	Seed      uint64 // of everything random; default: a new one each time
+	Citus     bool   // on a Postgres of three nodes; the one that has the sale dies in the rush and comes back
 }
 
 // WithDefaults fills in what is not set.
@@ -56,6 +59,9 @@ func (o Options) WithDefaults() Options {
 	if o.PayWithin == 0 && o.Requests > 0 && o.Rate > 0 {
 		o.PayWithin = (newPace(o.Requests,
 			o.Rate).takes(o.Requests) + paySlack + time.Duration(o.Stock)*payPerUnit).Round(time.Second)
+		if o.Citus {
+			o.PayWithin += nodeSlack
+		}
 	}
 	return o
 }

@@ -52,7 +52,8 @@ func (s *session) ask(ctx context.Context, requests []buyers.Request, p pace) {
 func (s *session) rush(ctx context.Context) error {
 	s.narrator.chapterf("The rush: %s requests, with retries, double clicks and clients that give up; a worker will die in the middle", number(len(s.plan.rush)))
 	var killing sync.WaitGroup
-	var killErr error
+	var killErr, nodeErr error
+	killing.Go(func() { nodeErr = s.killNode(ctx) })
 	killing.Go(func() { killErr = s.killWorker(ctx) })
 	done := s.narrator.watch(func() string { return s.rushProgress(ctx) })
 	began := time.Now()
@@ -69,7 +70,7 @@ func (s *session) rush(ctx context.Context) error {
 		done()
 	}
 	killing.Wait()
-	if err := errors.Join(killErr, err); err != nil {
+	if err := errors.Join(nodeErr, killErr, err); err != nil {
 		return err
 	}
 	s.narrateTakeover()

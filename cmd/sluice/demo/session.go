@@ -54,6 +54,8 @@ type session struct {
 	sale      *pipeline.Sale
 
 	rushOver chan struct{}
+	nodeBack chan struct{} // closed once no node of Postgres is away, or will be
+	node     *NodeKill
 	rushTook time.Duration
 	killed   *WorkerKill
 	warnings programs.Warnings
@@ -66,6 +68,7 @@ type session struct {
 func newSession(o Options, out io.Writer) *session {
 	return &session{
 		opts: o, plan: newPlan(o), narrator: newNarrator(out), rushOver: make(chan struct{}),
+		nodeBack: make(chan struct{}),
 		warnings: programs.Warnings{Keep: keptWarnings},
 	}
 }
@@ -76,10 +79,13 @@ func (s *session) open(ctx context.Context) (err error) {
 		"servers":  "Starting a private Redis (every write fsynced) and a private Postgres",
 		"programs": fmt.Sprintf("Starting the API and %d workers, each a process of its own", workers),
 	}
+	if s.opts.Citus {
+		steps["servers"] = "Starting a private Redis (every write fsynced) and a private Postgres of three nodes (Citus)"
+	}
 	secret := buyers.NewSecret()
 	s.stack, err = programs.Start(ctx, programs.Options{
 		Workers: workers, HTTPAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0",
-		Environ: append(programs.Environ(), "PAYMENT_WEBHOOK_SECRET="+secret), OnLine: s.onLine,
+		Environ: append(programs.Environ(), "PAYMENT_WEBHOOK_SECRET="+secret), OnLine: s.onLine, Citus: s.opts.Citus,
 	}, func(step string) {
 		if text := steps[step]; text != "" {
 			s.narrator.chapterf("%s", text)

@@ -61,6 +61,11 @@ func (s *session) killWorker(ctx context.Context) error {
 	if err := s.awaitSold(ctx, s.opts.Stock/soldBefore); err != nil {
 		return err
 	}
+	select {
+	case <-s.nodeBack: // until then nobody could say what Postgres has
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	victim := s.stack.Workers[0]
 	for look := range freezeTries {
 		orders, err := s.freeze(ctx, victim)
