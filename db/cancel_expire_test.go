@@ -23,10 +23,13 @@ func TestTransitions(t *testing.T) {
 	order := event("drop", "ann", 1, 1)
 	f.persist(order)
 	put := func(status pipeline.OrderStatus) error {
+		closed := "now()"
+		if status.Live() {
+			closed = "null"
+		}
 		_, err := f.raw.Exec(f.ctx(), `
-			update orders set status = $2, reason = 'r', paid_at = now(), payment_id = 'p',
-				closed_at = case when $3::boolean then null else now() end
-			where id = $1`, order.OrderID, status, status.Live())
+			update orders set status = $2, reason = 'r', paid_at = now(), payment_id = 'p', closed_at = `+closed+`
+			where sale_id = 'drop' and id = $1`, order.OrderID, status)
 		return err
 	}
 	for _, from := range everyStatus {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
 )
 
 const (
@@ -18,6 +19,19 @@ const (
 // retryCollisions runs a transaction again when it lost against another one, which wrote nothing.
 func retryCollisions[T any](ctx context.Context, transaction func() (T, error)) (T, error) {
 	return retryWhile(ctx, collides, transaction)
+}
+
+// transaction runs work in a transaction, and again as a whole when it lost against another one: work may run several
+// times.
+func (s *Store) transaction(ctx context.Context, work func(pgx.Tx) error) error {
+	_, err := retryCollisions(ctx, func() (struct{}, error) { return struct{}{}, pgx.BeginFunc(ctx, s.pool, work) })
+	return err
+}
+
+// request is transaction for work of an operator's request, see begin.
+func (s *Store) request(ctx context.Context, work func(pgx.Tx) error) error {
+	_, err := retryCollisions(ctx, func() (struct{}, error) { return struct{}{}, s.begin(ctx, work) })
+	return err
 }
 
 // retryTwins is retryCollisions for a statement whose `on conflict` names one unique index of a table that has several.

@@ -55,11 +55,7 @@ func (s *Store) BuryEvent(ctx context.Context, letter deadletter.Message, event 
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	_, err = retryCollisions(ctx, func() (struct{}, error) {
-		return struct{}{}, pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			return bury(ctx, tx, letter, string(payload), event)
-		})
-	})
+	err = s.transaction(ctx, func(tx pgx.Tx) error { return bury(ctx, tx, letter, string(payload), event) })
 	return wrap(err, "bury an event")
 }
 

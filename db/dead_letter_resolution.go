@@ -23,24 +23,26 @@ func (s *Store) BeginReplay(
 	}
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	var storedID, stored string
-	err = s.pool.QueryRow(ctx, `
+	type replay struct{ order, as string }
+	stored, err := queryOne(ctx, s, "begin a replay", func(row pgx.CollectableRow) (r replay, err error) {
+		return r, row.Scan(&r.order, &r.as)
+	}, `
 		update dead_letters
 		set replay_order_id = coalesce(replay_order_id, $2::text::uuid), replay_as = coalesce(replay_as, $3::text::jsonb)
 		where id = $1 and resolved_at is null
-		returning replay_order_id::text, replay_as::text`, id, orderID, string(wanted)).Scan(&storedID, &stored)
+		returning replay_order_id::text, replay_as::text`, id, orderID, string(wanted))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", deadletter.ReplayAs{}, s.whyUnresolvable(ctx, id)
 	}
 	if err != nil {
-		return "", deadletter.ReplayAs{}, wrap(err, "begin a replay")
+		return "", deadletter.ReplayAs{}, err
 	}
 	var storedAs deadletter.ReplayAs
-	if err := json.Unmarshal([]byte(stored), &storedAs); err != nil {
+	if err := json.Unmarshal([]byte(stored.as), &storedAs); err != nil {
 		return "", deadletter.ReplayAs{}, pipeline.Wrap(pipeline.KindUnavailable, err,
 			"dead letter: its replay can't be read")
 	}
-	return storedID, storedAs, nil
+	return stored.order, storedAs, nil
 }
 
 // EndReplay deletes the request of a replay that made no order. The order id stays for the next one: should the first

@@ -106,7 +106,7 @@ func (s *Store) DropBatch(
 ) (done retention.Progress, err error) {
 	ctx, cancel := deadline(ctx, snapshotTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+	err = s.transaction(ctx, func(tx pgx.Tx) (err error) {
 		if err := allowLong(ctx, tx); err != nil {
 			return err
 		}

@@ -93,11 +93,12 @@ from (` + closedSequencesQuery + `) c (partition, missing, explained, twice, bey
 func (s *Store) BeginDrop(ctx context.Context, saleID string, after time.Duration) (begun bool, err error) {
 	ctx, cancel := deadline(ctx, snapshotTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.transaction(ctx, func(tx pgx.Tx) error {
 		if err := allowLong(ctx, tx); err != nil {
 			return err
 		}
 		var id string
+		begun = false
 		err := tx.QueryRow(ctx, beginDropQuery, saleID, after).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

@@ -195,7 +195,7 @@ func (s *Store) dropOld(ctx context.Context, old oldRows, export retention.Expor
 	ctx, cancel := deadline(ctx, snapshotTimeout)
 	defer cancel()
 	var batch retention.Batch
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.transaction(ctx, func(tx pgx.Tx) error {
 		batch = retention.Batch{}
 		if err := allowLong(ctx, tx); err != nil {
 			return err

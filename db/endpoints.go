@@ -62,7 +62,7 @@ func (s endpointRegistry) AddEndpoint(
 		return s.addedEndpoint(ctx)
 	}
 	var e webhook.Endpoint
-	err := s.begin(ctx, func(tx pgx.Tx) error {
+	err := s.request(ctx, func(tx pgx.Tx) error {
 		// One registration at a time, or two could both be the last one that there is room for. What is read after the
 		// wait is read by another statement, and so is up to date.
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('sluice:endpoints', 0))`); err != nil {
@@ -120,12 +120,10 @@ func (s endpointRegistry) addedEndpoint(ctx context.Context) (webhook.Endpoint, 
 // The changes of an endpoint. Each is idempotent and writes a line into the audit log in the same statement, if it
 // changes anything.
 const (
-	// nextEventQuery finds the event that is next for an endpoint: the cursor behind which deliveries are to go on.
+	// nextEventQuery finds the event that is next behind a cursor, of some types or, without any, of all.
 	nextEventQuery = `
-select coalesce((
-	select min(position) from outbox o
-	where o.position > e.cursor and (cardinality(e.types) = 0 or o.type = any(e.types))
-), e.cursor) from endpoints e where e.id = $1`
+select coalesce(min(position), $1::bigint) from outbox
+where position > $1 and (cardinality($2::text[]) = 0 or type = any($2))`
 	// enableQuery skips what is next, if that is given; a disabled endpoint's cursor does not move by itself.
 	enableQuery = `
 with e as (
@@ -162,15 +160,23 @@ select count(*) from e`
 func (s endpointRegistry) EnableEndpoint(
 	ctx context.Context, actor string, id int64, skipNext bool,
 ) (webhook.Endpoint, error) {
-	var next *int64
-	if skipNext && !idempotency.Done(ctx) {
-		found, err := queryOne(ctx, s.Store, "endpoint", pgx.RowTo[int64], nextEventQuery, id)
-		if err != nil {
-			return webhook.Endpoint{}, endpointError(err, id)
-		}
-		next = &found
+	if !skipNext || idempotency.Done(ctx) {
+		return s.changeEndpoint(ctx, enableQuery, id, actor, (*int64)(nil))
 	}
-	return s.changeEndpoint(ctx, enableQuery, id, actor, next)
+	type wants struct {
+		Cursor int64
+		Types  []string
+	}
+	endpoint, err := queryOne(ctx, s.Store, "endpoint", pgx.RowToStructByPos[wants],
+		`select cursor, types from endpoints where id = $1`, id)
+	if err != nil {
+		return webhook.Endpoint{}, endpointError(err, id)
+	}
+	next, err := queryValue[int64](ctx, s.Store, "endpoint", nextEventQuery, endpoint.Cursor, endpoint.Types)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return s.changeEndpoint(ctx, enableQuery, id, actor, &next)
 }
 
 // DisableEndpoint stops deliveries, within some seconds. A disabled endpoint keeps its reason. Errors: KindNotFound.

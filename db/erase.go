@@ -94,7 +94,7 @@ func (s *Store) slotsHeld(ctx context.Context, id int64, held erasure.Held) (int
 
 // eraseStep runs a step of an erasure that is not finished, in a transaction that counts the rows.
 func (s *Store) eraseStep(ctx context.Context, id int64, step func(*eraseTx) error) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.transaction(ctx, func(tx pgx.Tx) error {
 		if err := allowLong(ctx, tx); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func (s operatorTokens) Add(ctx context.Context, t operator.Token) (operator.Tok
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
 	var added operator.Token
-	err := s.begin(ctx, func(tx pgx.Tx) error {
+	err := s.request(ctx, func(tx pgx.Tx) error {
 		// One at a time, or two could both be the last one that there is room for.
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('sluice:operator-tokens', 0))`); err != nil {
 			return err

@@ -199,7 +199,7 @@ func (s *Store) PruneEvents(ctx context.Context, keep time.Duration, limit int) 
 		return pruned, err
 	}
 	dropped := webhook.Pruned{}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.transaction(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select from endpoints order by id for no key update`); err != nil {
 			return err
 		}

@@ -129,3 +129,40 @@ func BenchmarkLedger(b *testing.B) {
 	}
 	b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "orders/s")
 }
+
+// BenchmarkPersistManySales measures PersistOrders with batches of 500 orders of 100 sales against batches of one sale,
+// in turns. One iteration is one batch of each.
+func BenchmarkPersistManySales(b *testing.B) {
+	const many = 100
+	store, _ := benchStores(b)
+	for i := range many {
+		if err := store.CreateSale(b.Context(), newSale(fmt.Sprint("drop-", i), pipeline.MaxStock)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var sequence int64
+	var spent [2]time.Duration
+	for round := 0; b.Loop(); round++ {
+		for i := range spent {
+			side := (i + round) % len(spent)
+			var batch []pipeline.Event
+			for range benchBatch {
+				sequence++
+				sale := "drop-0"
+				if side == 1 {
+					sale = fmt.Sprint("drop-", sequence%many)
+				}
+				batch = append(batch, event(sale, fmt.Sprint("buyer-", sequence), 1, sequence))
+			}
+			began := time.Now()
+			if _, err := store.PersistOrders(b.Context(), 1, batch); err != nil {
+				b.Fatal(err)
+			}
+			spent[side] += time.Since(began)
+		}
+	}
+	b.ReportMetric(float64(b.N*benchBatch)/spent[0].Seconds(), "rows-of-1-sale/s")
+	b.ReportMetric(float64(b.N*benchBatch)/spent[1].Seconds(), "rows-of-100-sales/s")
+	b.ReportMetric(spent[0].Seconds()/spent[1].Seconds(), "ratio")
+	b.ReportMetric(0, "ns/op") // of both together: means nothing
+}

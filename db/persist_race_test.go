@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -166,7 +167,7 @@ func TestCollisionsAreRetried(t *testing.T) {
 			t.Run(fmt.Sprint(code, " ", try.losses, " times"), func(t *testing.T) {
 				f := setup(t)
 				f.sale("drop", 10)
-				f.loseFirst(try.losses, code)
+				f.loseFirst("insert on orders", try.losses, code)
 				outcomes, err := f.store.PersistOrders(f.ctx(), 1, events("drop", 2))
 				wantKind(t, err, try.want)
 				if err == nil {
@@ -180,9 +181,38 @@ func TestCollisionsAreRetried(t *testing.T) {
 	}
 }
 
-// loseFirst lets the first statements that insert orders fail with a code. A sequence counts them, because it is the
+// Transactions of several statements are run again as a whole.
+func TestWholeTransactionsAreRetried(t *testing.T) {
+	t.Parallel()
+	for change, do := range map[string]func(*fixture) error{
+		"insert on endpoints": func(f *fixture) error {
+			seal := func(int64) string { return "whsec_x" }
+			_, err := f.store.EndpointRegistry().AddEndpoint(f.ctx(), "ann", "https://example.com/", seal, nil)
+			return err
+		},
+		"delete on audit_log": func(f *fixture) error {
+			n, err := f.store.DropLog(f.ctx(), -time.Hour, 100, nil)
+			if err == nil && n == 0 {
+				err = errors.New("nothing was dropped")
+			}
+			return err
+		},
+	} {
+		t.Run(change, func(t *testing.T) {
+			f := setup(t)
+			f.exec(`insert into audit_log (actor, action) values ('a', 'restock')`)
+			f.loseFirst(change, 4, "40P01")
+			ok(t, do(f))
+			if got := one[int64](f, `select last_value from tries`); got != 5 {
+				t.Errorf("got %d tries, want 5", got)
+			}
+		})
+	}
+}
+
+// loseFirst lets the first statements that make a change fail with a code. A sequence counts them, because it is the
 // one thing that no rollback takes back.
-func (f *fixture) loseFirst(losses int, code string) {
+func (f *fixture) loseFirst(change string, losses int, code string) {
 	f.Helper()
 	f.exec(`create sequence tries`)
 	f.exec(fmt.Sprintf(`
@@ -193,7 +223,7 @@ func (f *fixture) loseFirst(losses int, code string) {
 			end if;
 			return null;
 		end $$`, losses, code))
-	f.exec(`create trigger lose after insert on orders for each statement execute function lose()`)
+	f.exec(`create trigger lose after ` + change + ` for each statement execute function lose()`)
 }
 
 // waitBlocked waits until a session of the store waits for a lock, and returns its process id.
