@@ -45,7 +45,7 @@ func openFleet(ctx context.Context, topology Topology) (*fleet, error) {
 			return nil, err
 		}
 		f.url, f.nodes, f.closing, watchers = s.URL(), s.Nodes(), s.Close, s.Sentinels()
-	case Single, ReplicatedPostgres: // their Redis has no replica
+	case Single, ReplicatedPostgres, Citus: // their Redis has no replica
 	}
 	f.shards = len(f.nodes) / 2
 	for _, node := range f.nodes {

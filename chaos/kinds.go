@@ -121,7 +121,8 @@ var kinds = []kind{
 	killAPI, killAPIs, pauseAPI, vanish, killWorker, killWorkers, pauseWorker, killRedis, stillRedis, cutRedis,
 	killPostgres, stillPostgres, cutPostgres, cut, slow, halfOpen, lostReply, forgetScript, killClients, endBackends,
 	poison, redisClock, postgresClock, flushAll, oldFile, failover, splitBrain, restored,
-	promoteStandby, killStandby, stillStandby, killNode, stillNode, killMaster, stillMaster, switchMaster, moveSlot, lateTakeOver, flushMaster,
+	promoteStandby, killStandby, stillStandby, killNode, stillNode, killMaster, stillMaster, switchMaster, moveSlot,
+	lateTakeOver, flushMaster,
 }
 
 const ms = time.Millisecond

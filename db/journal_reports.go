@@ -21,8 +21,8 @@ where (select true from orders where sale_id = $1 and id = i.id::uuid)
 	or (select left_at from waitlist where sale_id = $1 and order_id = i.id::uuid) is not null
 	or (select orders_dropped_at from sales where id = $1) is not null`
 
-// letteredQuery finds those of the orders that have a dead letter, by dead_letters_order_idx. A letter may name an order
-// and no sale, so it asks every node, for the few orders that have nothing else.
+// letteredQuery finds those of the orders that have a dead letter, by dead_letters_order_idx. A letter may name an
+// order and no sale, so it asks every node, for the few orders that have nothing else.
 const letteredQuery = `select order_id from dead_letters where order_id = any($1::text[]) and order_id <> ''`
 
 // UnsettledOrders returns those of the orders that Postgres has nothing of: neither a row, in any status, nor a dead

@@ -280,8 +280,8 @@ func (f forgotten) EndForgotten(
 	return r.ended, err
 }
 
-// spareQuery walks orders_pkey: by what is due, each page would begin with what the ones before left dead. Until when is
-// computed before the update, in which Citus would have nothing of the kind.
+// spareQuery walks orders_pkey: by what is due, each page would begin with what the ones before left dead. Until when
+// is computed before the update, in which Citus would have nothing of the kind.
 const spareQuery = `
 with page as (
 	select max(id::text) as last from (

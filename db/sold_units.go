@@ -10,3 +10,18 @@ const countMoved = `counted as (
 	where s.id = $1 and m.units is not null
 	returning s.id
 )`
+
+// countMovedOfMany is countMoved for orders of several sales. First it takes the lock of each sale's row by the order of
+// ids, whatever plan the update gets.
+const countMovedOfMany = `locked as (
+	select s.id, by_sale.units
+	from (select sale_id, sum(units) as units from moved group by sale_id) by_sale
+	join sales s on s.id = by_sale.sale_id
+	order by s.id
+	for no key update of s
+), counted as (
+	update sales s set sold = s.sold + locked.units
+	from locked
+	where s.id = locked.id
+	returning s.id
+)`

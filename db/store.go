@@ -2,13 +2,15 @@ package db
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Store is sales and orders in Postgres. It is safe for concurrent use and has a bounded pool of connections.
 type Store struct {
-	pool *pool
+	pool        *pool
+	distributed atomic.Pointer[bool] // nil until it was asked
 	forgotten
 }
 
@@ -39,6 +41,20 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	s := &Store{pool: &pool{connections}}
 	s.forgotten = forgotten{s}
 	return s, nil
+}
+
+// isDistributed reports whether Postgres can have sales on several nodes: whether it has Citus. It asks once, because
+// tables are distributed while no program runs.
+func (s *Store) isDistributed(ctx context.Context) (bool, error) {
+	if known := s.distributed.Load(); known != nil {
+		return *known, nil
+	}
+	const query = `select to_regclass('pg_catalog.pg_dist_partition') is not null`
+	distributed, err := queryValue[bool](ctx, s, "kind of database", query)
+	if err == nil {
+		s.distributed.Store(&distributed)
+	}
+	return distributed, err
 }
 
 // Close waits for the calls in progress and closes every connection.
