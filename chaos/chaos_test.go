@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"sluice/internal/testkit"
 )
 
 // runLimit bounds the whole run: a minute of faults, and patience for what comes before and after.
@@ -23,6 +25,12 @@ func TestChaos(t *testing.T) {
 // ones, and slots move. It has the machine to itself: on a busy one nodes take each other for dead.
 func TestChaosOfACluster(t *testing.T) {
 	mustProve(t, Options{Duration: time.Minute, Topology: Cluster, Rate: 1200})
+}
+
+// TestChaosOnCitus is the short run on a Postgres of three nodes, which die and stand still.
+func TestChaosOnCitus(t *testing.T) {
+	testkit.NeedCitus(t)
+	mustProve(t, Options{Duration: time.Minute, Topology: Citus, Rate: 1200})
 }
 
 func mustProve(t *testing.T, o Options) {

@@ -57,7 +57,7 @@ func (s *Store) DropHolds(ctx context.Context, saleID string) (h retention.Holds
 func (s *Store) HoldDrop(ctx context.Context, saleID, why string) error {
 	_, err := s.exec(ctx, "hold back sale "+saleID, `
 		insert into sale_drops as d (sale_id, held) values ($1, $2)
-		on conflict on constraint sale_drops_pkey do update set held = excluded.held, looked_at = now()
+		on conflict on constraint sale_drops_pkey do update set held = excluded.held, looked_at = excluded.looked_at
 		where d.finished_at is null`, saleID, why)
 	return err
 }
@@ -71,7 +71,7 @@ with begun as (
 	returning s.id
 ), noted as (
 	insert into sale_drops (sale_id) select id from begun
-	on conflict on constraint sale_drops_pkey do update set held = '', looked_at = now()
+	on conflict on constraint sale_drops_pkey do update set held = '', looked_at = excluded.looked_at
 ), logged as (
 	insert into audit_log (actor, action, sale_id, detail)
 	select '` + defaultActor + `', 'drop-orders', id,

@@ -65,6 +65,9 @@ var grants = []grant{
 	},
 	{"outbox", adds, adds + ", update (position, data), delete", adds},
 	{"outbox_positions", reads, "usage", reads},
+	// Citus draws the ids itself, as the caller, where a part of a statement writes what another part has found.
+	{"audit_log_id_seq", "usage", "usage", "usage"},
+	{"endpoints_id_seq", "usage", "", "usage"},
 	{"resends", owns, "select, update (attempts, next_attempt_at, failing_since), delete", owns},
 
 	// A verification, which any of them may be asked for.

@@ -145,6 +145,9 @@ func TestGrantsAreNamedInStatements(t *testing.T) {
 		if table == "schema" {
 			continue
 		}
+		if of, ok := strings.CutSuffix(table, "_id_seq"); ok { // drawn from by an insert, where Citus plans it
+			table, rights = of, "insert"
+		}
 		for right, named := range map[string]string{
 			"insert": `insert into ` + table + `\b`, "delete": `delete from (` + table + `\b|` + "`)",
 			"update": `update (` + table + `\b|` + "`)|insert into " + table + `\b[^;]*do update|table + `,

@@ -11,8 +11,8 @@ const countMoved = `counted as (
 	returning s.id
 )`
 
-// countMovedOfMany is countMoved for orders of several sales. First it takes the lock of each sale's row by the order of
-// ids, whatever plan the update gets.
+// countMovedOfMany is countMoved for orders of several sales. First it takes the lock of each sale's row by the order
+// of ids, whatever plan the update gets.
 const countMovedOfMany = `locked as (
 	select s.id, by_sale.units
 	from (select sale_id, sum(units) as units from moved group by sale_id) by_sale

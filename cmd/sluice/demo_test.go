@@ -32,6 +32,24 @@ func TestTwoDemosAtOnce(t *testing.T) {
 	}
 }
 
+// The whole demo on a Postgres of three nodes, of which the one that has the sale dies in the rush.
+func TestDemoOnCitus(t *testing.T) {
+	testkit.NeedCitus(t)
+	t.Parallel()
+	p := startPrivate(t, nil, "demo", "--citus", "--json", "--requests", "2000", "--stock", "100", "--seed", "3",
+		"--pay-within", "40s")
+	if code := p.wait(); code != 0 {
+		t.Errorf("got exit code %d, want 0", code)
+	}
+	p.mustLeaveNothing(t, "")
+	out := p.out.String()
+	for _, text := range []string{`"ok": true`, `"live": 100`, `"node_accident"`, "0 prepared transactions", "and is back"} {
+		if !strings.Contains(out, text) {
+			t.Errorf("the demo did not say %q", text)
+		}
+	}
+}
+
 func TestDemoThatIsInterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := startPrivate(t, nil, "demo", "--requests", "4000", "--stock", "200")

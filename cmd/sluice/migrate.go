@@ -14,7 +14,7 @@ import (
 const migrateStartTimeout = 30 * time.Second
 
 type migrateCmd struct {
-	Distributed bool `help:"Then distribute the tables over the nodes of a Citus cluster, by the sale, for trials: the programs do not run on it yet, and there is no way back. DATABASE_URL is that of the coordinator. Repeating it changes nothing."`
+	Distributed bool `help:"Then distribute the tables over the nodes of a Citus cluster, by the sale. DATABASE_URL is that of the coordinator, and there is no way back. Repeating it changes nothing."`
 
 	Grant bool `help:"Then make the roles sluice_api, sluice_worker and sluice_operator and give them their rights (sluice grants), with the passwords in POSTGRES_API_PASSWORD, POSTGRES_WORKER_PASSWORD and POSTGRES_OPERATOR_PASSWORD, or in the files that POSTGRES_API_PASSWORD_FILE and so on name."`
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -29,6 +32,20 @@ type Citus struct {
 	sandbox *sandbox
 	alone   bool        // in the sandbox
 	nodes   []*Postgres // the coordinator first
+}
+
+// HasCitus reports whether the extension is installed for the Postgres that StartCitus would run.
+func HasCitus() bool {
+	bin, err := findPostgres()
+	if err != nil {
+		return false
+	}
+	libraries := filepath.Join(bin, "..", "lib") // as Debian has it, also where pg_config is not installed
+	if output, err := exec.Command(filepath.Join(bin, "pg_config"), "--pkglibdir").Output(); err == nil {
+		libraries = strings.TrimSpace(string(output))
+	}
+	_, err = os.Stat(filepath.Join(libraries, "citus.so"))
+	return err == nil
 }
 
 // StartCitus starts the nodes and returns once each knows the others, with the database `sluice` and the extension on

@@ -96,10 +96,19 @@ func closeDistributed() error {
 	return err
 }
 
+// NeedCitus skips a test where the Citus extension is not installed, also in CI.
+func NeedCitus(t testing.TB) {
+	t.Helper()
+	if !localservers.HasCitus() {
+		t.Skip("needs Citus, which is not installed for the Postgres of this machine")
+	}
+}
+
 // PrivateCitus starts a Citus of three nodes for this test alone, with a migrated and distributed database. The test
 // may kill and restart each node. It is skipped where the extension is not installed.
 func PrivateCitus(t testing.TB, config ...string) *localservers.Citus {
 	t.Helper()
+	NeedCitus(t)
 	c := private(t, localservers.StartCitus, config)
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()

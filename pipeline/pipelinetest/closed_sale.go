@@ -116,10 +116,11 @@ func (c *ClosedSaleRig) takeBack(user string, restock bool) {
 // Over moves a sale's window back by a month, in both stores: it is over for all.
 func (r *Rig) Over(saleID string) {
 	r.Helper()
-	r.Exec(1, `
-		update sales set opens_at = opens_at - interval '30 days', closes_at = closes_at - interval '30 days'
-		where id = $1`, saleID)
+	const month = 30 * 24 * time.Hour
 	sale := r.Stored(saleID)
+	r.Exec(1, `update sales set opens_at = $2, closes_at = $3 where id = $1`, saleID, sale.OpensAt.Add(-month),
+		sale.ClosesAt.Add(-month))
+	sale = r.Stored(saleID)
 	for _, p := range sale.Partitions {
 		if len(r.SaleHash(p, saleID)) == 0 {
 			continue

@@ -51,6 +51,22 @@ func (s *session) killNode(ctx context.Context) error {
 	return nil
 }
 
+// awaitNode waits, where a node has died, until all but what the dead worker holds is stored: buyers who cancel want to
+// find their orders.
+func (s *session) awaitNode(ctx context.Context) error {
+	if !s.opts.Citus {
+		return nil
+	}
+	for until := time.Now().Add(drainLimit); time.Now().Before(until) && ctx.Err() == nil; buyers.Sleep(ctx, countEvery) {
+		held := len(s.inFlightAtKill())
+		length, _, err := s.queue(ctx)
+		if err != nil || held > 0 && int(length) <= held {
+			return err
+		}
+	}
+	return ctx.Err() // the checks say what is left
+}
+
 // nodeCheck is what must be true of the node: what it had prepared for a commit is committed or rolled back.
 func (s *session) nodeCheck(ctx context.Context) buyers.Check {
 	c := buyers.Check{Name: "nothing that the killed node of Postgres had begun is left open"}

@@ -61,7 +61,10 @@ func (s *session) rush(ctx context.Context) error {
 	s.rushTook = time.Since(began)
 	done()
 	close(s.rushOver)
-	err := s.afterRush(ctx)
+	err := s.awaitNode(ctx)
+	if err == nil {
+		err = s.afterRush(ctx)
+	}
 	if err == nil {
 		s.narrator.chapterf("What the dead worker held: once its heartbeat has run out, another worker takes it over")
 		done = s.narrator.watch(func() string { return s.backlog(ctx) })
