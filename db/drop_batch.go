@@ -29,7 +29,7 @@ from (
 	select o.* from orders o
 	where o.sale_id = $1 and o.status not in ('awaiting_payment', 'refund_due', 'returned') and coalesce((
 		select false from payments p
-		where p.order_id = o.id and p.sale_id = o.sale_id and p.outcome in ('waiting', 'refund_due') limit 1
+		where p.order_id = o.id and p.sale_id = $1 and p.outcome in ('waiting', 'refund_due') limit 1
 	), true)
 	order by o.id limit $2
 	for update skip locked
