@@ -13,23 +13,23 @@ var giveSource string
 
 var giveScript = newScript("give", handOverSource+movesSource+giveSource)
 
-// giveCode is the outcome of give.
+// giveCode is the outcome of Give.
 type giveCode string
 
-// Every code of give.
+// Every code of Give.
 const (
 	giveGiven     giveCode = "given"      // the units are in the partition
-	giveFinished  giveCode = "finished"   // errMoveFinished
+	giveFinished  giveCode = "finished"   // ErrMoveFinished
 	giveNotLoaded giveCode = "not-loaded" // ErrNotLoaded
 	giveUntrusted giveCode = "untrusted"  // ErrUntrusted
 )
 
-// give adds the units that a move has taken, by take on another partition and by Postgres' record of it, to a partition
+// Give adds the units that a move has taken, by Take on another partition and by Postgres' record of it, to a partition
 // of the sale. Buyers who wait there get them first, as by Release. After an error, calling again is safe. Generation
 // is that of the server that answered: units that a server was given in an earlier one than the partition's newest may
-// have been forgotten, and don't count before give is called again.
-func give(
-	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, m move,
+// have been forgotten, and don't count before Give is called again.
+func Give(
+	ctx context.Context, rdb redis.Scripter, keys SaleKeys, saleID string, maxEvents int64, m Move,
 ) (generation int64, handed HandedOver, err error) {
 	defer named("give", &err)
 	if err := errors.Join(m.check(1), checkMaxEvents(maxEvents)); err != nil {
@@ -49,7 +49,7 @@ func give(
 	case err != nil:
 		return 0, HandedOver{}, err
 	case code == giveFinished:
-		return 0, HandedOver{}, errMoveFinished
+		return 0, HandedOver{}, ErrMoveFinished
 	case code == giveNotLoaded:
 		return 0, HandedOver{}, ErrNotLoaded
 	case code == giveUntrusted:

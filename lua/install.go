@@ -3,6 +3,8 @@ package lua
 import (
 	"context"
 	_ "embed" // the script is part of the program
+	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,6 +31,23 @@ type Counters struct {
 	Accepted int64 // accepts so far
 	Released int64 // releases so far
 	Tickets  int64 // joins and leaves of the waitlist so far
+
+	MovedIn, MovedOut int64 // units that came from, and went to, other partitions
+	MovesDone         int64 // every move of the sale up to this number has ended
+	MovesSettled      int64 // rebuilds of this partition that decided what becomes of moves
+	// MovesIn and MovesOut are the moves above MovesDone of which the units are for this partition, or left it.
+	MovesIn, MovesOut []Move
+}
+
+func (c *Counters) moves() string {
+	var words []string
+	for _, m := range c.MovesIn {
+		words = append(words, fmt.Sprintf("in:%d %d", m.Number, m.Units))
+	}
+	for _, m := range c.MovesOut {
+		words = append(words, fmt.Sprintf("out:%d %d", m.Number, m.Units))
+	}
+	return strings.Join(words, " ")
 }
 
 // Staged is how much was staged.
@@ -69,7 +88,8 @@ func Install(
 		keys.Trusted, keys.Sale, keys.Buyers, keys.Staged,
 		keys.Waitlist, keys.Waiting, keys.StagedWaitlist, keys.StagedWaiting, keys.Ended, keys.StagedEnded,
 	}, token, staged.Slots, f.Stock, f.Total, f.OpensMS, f.ClosesMS, f.MaxQuantity, f.State, f.Version,
-		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries, staged.Enders, f.Group, f.GroupLimit).Result()
+		c.Accepted, c.Released, f.Waitlist, c.Tickets, staged.Entries, staged.Enders, f.Group, f.GroupLimit,
+		c.MovedIn, c.MovedOut, c.MovesDone, c.MovesSettled, c.moves()).Result()
 	if err != nil {
 		return "", err
 	}

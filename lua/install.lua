@@ -11,7 +11,7 @@
 --
 -- KEYS[1] trusted  "verifying:<run_id>:<replid>:<token>" while a verification has the partition
 -- KEYS[2] sale     hash: stock total opens_ms closes_ms max_quantity state version accepted released waitlist tickets
---                  waiting [group group_limit]
+--                  waiting [group group_limit] [moved_in moved_out moves_done moves_settled in:<move> out:<move>]
 -- KEYS[3] buyers   hash: user id -> slot
 -- KEYS[4] staged   hash: user id -> slot, what the buyers are to become; absent where there are none
 -- KEYS[5] waitlist         sorted set of the user ids that wait, by ticket
@@ -38,6 +38,12 @@
 -- ARGV[15] enders       how many buyers with ended orders were staged
 -- ARGV[16] group        of sales that have a limit together; "" where the sale is in none
 -- ARGV[17] group_limit  units that a buyer may have in all sales of the group
+-- ARGV[18] moved_in       units that came from other partitions of the sale (give.lua)
+-- ARGV[19] moved_out      units that went to other partitions of the sale (take.lua)
+-- ARGV[20] moves_done     every move of the sale up to this number has ended, and is refused from now on
+-- ARGV[21] moves_settled  how often a rebuild of this partition has decided what becomes of moves
+-- ARGV[22] moves          the moves above moves_done that this partition has to know: "in:<move> units out:<move> units …",
+--                         "" where there are none
 --
 -- Returns a code:
 --   installed   the sale is what was found
@@ -51,10 +57,18 @@ local trusted, sale, buyers, staged = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local waitlist, waiting, staged_waitlist, staged_waiting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local ended, staged_ended = KEYS[9], KEYS[10]
 local token, slots, stock, total, opens_ms, closes_ms, max_quantity, state, version, accepted, released, limit, tickets,
-  entries, enders, group, group_limit = unpack(ARGV)
+  entries, enders, group, group_limit, moved_in, moved_out, moves_done, moves_settled, moves = unpack(ARGV)
 
-if #ARGV ~= 17 or not (tonumber(slots) and tonumber(entries) and tonumber(enders)) then
-  return redis.error_reply('BADCALL install: 17 arguments expected')
+if #ARGV ~= 22 or not (tonumber(slots) and tonumber(entries) and tonumber(enders)) or not (tonumber(moved_in)
+  and tonumber(moved_out) and tonumber(moves_done) and tonumber(moves_settled)) then
+  return redis.error_reply('BADCALL install: 22 arguments expected')
+end
+local records = {}
+for record, units in string.gmatch(moves, '(%S+) (%d+)') do
+  if not (string.match(record, '^in:%d+$') or string.match(record, '^out:%d+$')) then
+    return redis.error_reply('BADCALL install: records of moves expected')
+  end
+  records[#records + 1], records[#records + 2] = record, units
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
   string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
@@ -91,5 +105,12 @@ redis.call('HSET', sale, 'stock', stock, 'total', total, 'opens_ms', opens_ms, '
   'waitlist', limit, 'tickets', tickets, 'waiting', entries, group_fields(group, group_limit))
 if settled then
   redis.call('HSET', sale, 'settled', settled)
+end
+if tonumber(moves_done) > 0 or tonumber(moves_settled) > 0 or #records > 0 then -- only sales of which units were moved
+  redis.call('HSET', sale, 'moved_in', moved_in, 'moved_out', moved_out, 'moves_done', moves_done,
+    'moves_settled', moves_settled)
+  for i = 1, #records, 1000 do
+    redis.call('HSET', sale, unpack(records, i, math.min(i + 999, #records)))
+  end
 end
 return 'installed'

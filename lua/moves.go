@@ -11,20 +11,19 @@ import (
 //go:embed moves.lua
 var movesSource string
 
-// errMoveFinished is returned for a move that ended before, of which Redis keeps no record: Postgres has its outcome.
-var errMoveFinished = errors.New("the move has ended before")
+// ErrMoveFinished is returned for a move that ended before, of which Redis keeps no record: Postgres has its outcome.
+var ErrMoveFinished = errors.New("the move has ended before")
 
-// move is one move of units of a sale between two of its partitions. It is not exported, nor are take and give: no
-// program may call them before a rebuild installs what it knows of moves (install.lua).
-type move struct {
+// Move is one move of units of a sale between two of its partitions, as Take or Give has it.
+type Move struct {
 	Number int64 // among the moves of the sale, from 1, in the order in which Postgres commits them
-	Units  int64 // for take, the most that it may take; for give, what it has taken
+	Units  int64 // for Take, the most that it may take; for Give, what it has taken
 	// Done is a number up to which every move of the sale has ended; less than Number. Redis forgets those. It is read
 	// from Postgres, where a number is given out while the sale is locked, so that none below it can appear later.
 	Done int64
 }
 
-func (m move) check(least int64) error {
+func (m Move) check(least int64) error {
 	switch {
 	case m.Number < 1 || m.Number > maxExact:
 		return fmt.Errorf("move %d: use 1 to %d", m.Number, int64(maxExact))

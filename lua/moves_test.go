@@ -214,3 +214,34 @@ func TestMovesRefuseBadArgumentsAndSales(t *testing.T) {
 		}
 	})
 }
+
+// A rebuild installs what it knows of moves: late halves of those that it has decided about change nothing.
+func TestInstallKnowsMoves(t *testing.T) {
+	f := newFixture(t)
+	fields := f.load(f.openSale(5))
+	f.mustTake(lua.Move{Number: 9, Units: 2})
+	f.step(lua.BeginVerify, "one", lua.Verifying)
+	fields.Stock = 6
+	code, err := lua.Install(f.ctx, f.rdb, f.installKeys(), "one", lua.InstallState{
+		Fields: fields, Counters: lua.Counters{
+			MovedIn: 4, MovedOut: 3, MovesDone: 5, MovesSettled: 2,
+			MovesIn: []lua.Move{{Number: 7, Units: 1}}, MovesOut: []lua.Move{{Number: 6, Units: 3}, {Number: 8}},
+		},
+	})
+	if err != nil || code != lua.InstallInstalled {
+		t.Fatal(code, err)
+	}
+	want := moved(fields, 0, map[string]int64{
+		"moved_in": 4, "moved_out": 3, "moves_done": 5, "moves_settled": 2, "in:7": 1, "out:6": 3, "out:8": 0,
+	})
+	same(t, "sale", f.hash(f.saleKeys.Sale), want)
+	f.step(lua.FinishVerify, "one", lua.Trusted)
+	f.unchanged("late halves", func() {
+		same(t, "of a move that was made void", f.mustTake(lua.Move{Number: 8, Units: 5}), 0)
+		same(t, "of one that had taken", f.mustTake(lua.Move{Number: 6, Units: 5}), 3)
+		f.mustGive(lua.Move{Number: 7, Units: 1})
+		if _, _, err := lua.Take(f.ctx, f.rdb, f.saleKeys, lua.Move{Number: 5, Units: 1}); !errors.Is(err, lua.ErrMoveFinished) {
+			t.Errorf("of one that had ended: %v", err)
+		}
+	})
+}

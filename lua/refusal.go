@@ -49,11 +49,13 @@ type SaleLimits struct {
 	Stock           int64
 	Waiting         int64
 	AcceptedCounter int64 // no buyer gets a slot without it, until the next generation
+	// Of these and the generation, one grows whenever the stock does; MovedOut, when units go to another partition.
+	Version, Released, Tickets, MovedIn, MovedOut int64
 }
 
 const (
 	refusalHead  = 3
-	refusalWidth = 7
+	refusalWidth = 12
 )
 
 // ReadRefusals reads the limits of sales on a partition. It changes nothing.
@@ -95,7 +97,8 @@ func (l *SaleLimits) read(items []any) (err error) {
 		return err
 	}
 	var most int64
-	for i, number := range []*int64{&l.OpensMS, &l.ClosesMS, &most, &l.Stock, &l.Waiting, &l.AcceptedCounter} {
+	for i, number := range []*int64{&l.OpensMS, &l.ClosesMS, &most, &l.Stock, &l.Waiting, &l.AcceptedCounter,
+		&l.Version, &l.Released, &l.Tickets, &l.MovedIn, &l.MovedOut} {
 		if *number, err = replyInteger(items[1+i]); err != nil {
 			return err
 		}

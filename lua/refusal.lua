@@ -11,9 +11,9 @@
 --
 -- ARGV[1] fence  the generation in which the partition was verified last, as far as the caller knows
 --
--- Returns a code, now_ms and the generation, then seven for each sale: state ("" where Redis does not have it),
--- opens_ms, closes_ms, max_quantity, stock, how many wait, and the accept counter. After untrusted only the code
--- counts.
+-- Returns a code, now_ms and the generation, then twelve for each sale: state ("" where Redis does not have it),
+-- opens_ms, closes_ms, max_quantity, stock, how many wait, the accept counter; and what grows with the stock, besides
+-- the generation: version, released, tickets, moved_in, and moved_out. After untrusted only the code counts.
 --   known      the numbers are those by which an order would be decided now
 --   untrusted  the state of this server process is not verified, or another server was verified since
 -- Raises BADSALE for a sale that none of our scripts writes; nothing changes in any case.
@@ -37,9 +37,9 @@ local reply = { code, now_ms, verified }
 for i = 3, #KEYS do
   local sale = KEYS[i]
   local fields = redis.call('HMGET', sale, 'state', 'opens_ms', 'closes_ms', 'max_quantity', 'stock', 'waiting',
-    'accepted')
+    'accepted', 'version', 'released', 'tickets', 'moved_in', 'moved_out')
   reply[#reply + 1] = fields[1] or ''
-  for j = 2, 7 do
+  for j = 2, 12 do
     local n = tonumber(fields[j] or 0)
     if not n then
       return redis.error_reply('BADSALE refusal: the sale hash has no number where one belongs')

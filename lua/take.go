@@ -12,22 +12,22 @@ var takeSource string
 
 var takeScript = newScript("take", movesSource+takeSource)
 
-// takeCode is the outcome of take.
+// takeCode is the outcome of Take.
 type takeCode string
 
-// Every code of take.
+// Every code of Take.
 const (
 	takeTaken     takeCode = "taken"      // so many units are out of the partition
-	takeFinished  takeCode = "finished"   // errMoveFinished
+	takeFinished  takeCode = "finished"   // ErrMoveFinished
 	takeNotLoaded takeCode = "not-loaded" // ErrNotLoaded
 	takeUntrusted takeCode = "untrusted"  // ErrUntrusted
 )
 
-// take takes up to m.Units free units of a sale out of its partition, for a move to another one. It returns how many
+// Take takes up to m.Units free units of a sale out of its partition, for a move to another one. It returns how many
 // the move has taken, now or in an earlier call: after an error, calling again is safe. Once a move has taken 0, it is
 // void and never takes anything. Generation is that of the server that answered: units that a server took in an earlier
-// one than the partition's newest may have been forgotten, and don't count before take is called again.
-func take(ctx context.Context, rdb redis.Scripter, keys SaleKeys, m move) (units, generation int64, err error) {
+// one than the partition's newest may have been forgotten, and don't count before Take is called again.
+func Take(ctx context.Context, rdb redis.Scripter, keys SaleKeys, m Move) (units, generation int64, err error) {
 	defer named("take", &err)
 	if err := m.check(0); err != nil {
 		return 0, 0, err
@@ -46,7 +46,7 @@ func take(ctx context.Context, rdb redis.Scripter, keys SaleKeys, m move) (units
 	case err != nil:
 		return 0, 0, err
 	case code == takeFinished:
-		return 0, 0, errMoveFinished
+		return 0, 0, ErrMoveFinished
 	case code == takeNotLoaded:
 		return 0, 0, ErrNotLoaded
 	case code == takeUntrusted:

@@ -2,6 +2,7 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,13 +54,13 @@ func (q queuedOrders) settled(ctx context.Context, sale *pipeline.Sale, at insta
 func (q queuedOrders) look(ctx context.Context, p pipeline.Partition, at instants) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, queuedTimeout)
 	defer cancel()
-	got, instant, err := lua.Passed(ctx, q.rdb, q.keys.Orders(p), q.keys.Trusted(p), at[p])
+	passed, instant, err := lua.Passed(ctx, q.rdb, q.keys.Orders(p), q.keys.Trusted(p), at[p])
 	switch {
+	case errors.Is(err, lua.ErrUntrusted):
+		return false, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis' state is not verified")
 	case err != nil:
 		return false, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say what is queued")
-	case got == lua.PassedUntrusted:
-		return false, pipeline.Errorf(pipeline.KindUnavailable, "Redis' state is not verified")
 	}
 	at[p] = instant
-	return got == lua.PassedAll, nil
+	return passed, nil
 }
