@@ -41,6 +41,7 @@ func (c *console) auditSale(q *request) error {
 			{"in live orders", -report.Live, "rows in Postgres: paid, confirmed or awaiting payment"},
 			{"in flight", -report.InFlight, "in the stream, without a row yet"},
 			{"on the move", -report.Unapplied, "of ended orders, on their way back into stock"},
+			{"between partitions", -report.Moving, "taken out of one partition of the sale, and not in another one yet"},
 			{"withdrawn", -report.Withdrawn, "of returned orders, and not put on sale again"},
 			{"free", -report.Stock, "left in Redis"},
 		}

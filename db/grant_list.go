@@ -18,7 +18,7 @@ const (
 	changesSales = adds + `, update (total, opens_at, closes_at, state, version, updated_at, title, max_quantity, waitlist,
 		note, entry_ticket, entry_spread, max_quantity_ever, unit_price, currency, earlier_prices, reduce_to, reduce_actor,
 		loading_at, loaded_at, retired_at,
-		cleared_in, sold, withdrawn)`
+		cleared_in, sold, withdrawn, moves)`
 	takesMoney      = adds + ", update (outcome, reason, detail, order_status, decided_at, refunded_amount, refunded_at)"
 	settlesReleases = adds + ", update (applied_at, given_back)"
 	resolvesLetters = adds + ", update (replay_order_id, replay_as, resolved_at, resolution, note)"
@@ -39,13 +39,14 @@ var grants = []grant{
 	{"installation_id", reads, reads, reads},
 
 	{"sales", changesSales, `select, update (total, version, updated_at, note, reduce_to, reduce_actor, loading_at,
-		loaded_at, retired_at, cleared_in, orders_dropped_at, sold, withdrawn)`, changesSales},
+		loaded_at, retired_at, cleared_in, orders_dropped_at, sold, withdrawn, moves)`, changesSales},
 	{"limit_groups", adds, "", adds},
 	{"sale_phases", keeps, keeps, keeps},
 
 	{"orders", endsOrders, endsOrders + ", update (user_id), delete", endsOrders},
 	{"releases", settlesReleases, settlesReleases + ", update (user_id), delete", settlesReleases},
 	{"watermarks", keeps, keeps, keeps},
+	{"unit_moves", keeps, owns, keeps},
 	{"waitlist", adds + ", update (left_at, left_ticket)", "select, update (user_id), delete", reads},
 	{"payments", takesMoney, takesMoney + ", update (user_id), delete", takesMoney},
 	{"refunds", adds, "select, update (detail, note), delete", adds},

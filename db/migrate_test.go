@@ -16,7 +16,7 @@ import (
 )
 
 // newest is the last migration that this build has.
-const newest = 41
+const newest = 42
 
 func TestMigrateFromEmptyAndAgain(t *testing.T) {
 	t.Parallel()

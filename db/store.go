@@ -12,6 +12,7 @@ type Store struct {
 	pool        *pool
 	distributed atomic.Pointer[bool] // nil until it was asked
 	forgotten
+	unitMoves
 }
 
 // Open returns a Store. It does not connect: Ping checks whether Postgres answers, and a Postgres that starts later is
@@ -39,7 +40,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	}
 	leaves.Store(connections)
 	s := &Store{pool: &pool{connections}}
-	s.forgotten = forgotten{s}
+	s.forgotten, s.unitMoves = forgotten{s}, unitMoves{s}
 	return s, nil
 }
 

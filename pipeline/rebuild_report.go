@@ -5,7 +5,7 @@ type RebuildReport struct {
 	SaleID         string    `json:"sale_id"`
 	Partition      Partition `json:"partition"`
 	Cause          string    `json:"cause"`           // restart, watch (found while running), operator or repair
-	Reason         string    `json:"reason"`          // absent, accepts, releases, waitlist, drift (by an audit), or none
+	Reason         string    `json:"reason"`          // absent, accepts, releases, waitlist, moves, drift (by an audit), or none
 	StockBefore    int64     `json:"stock_before"`    // units; 0 where the sale was not in Redis
 	StockAfter     int64     `json:"stock_after"`     // units; less than 0 where more is sold than there is
 	AcceptedBefore int64     `json:"accepted_before"` // Redis' accept counter

@@ -10,5 +10,8 @@ type Watermark struct {
 	Released  int64 // releases by which Redis gave something back
 	Lost      int64 // accepts that earlier rebuilds found lost
 	Tickets   int64 // the highest ticket of the waitlist that is recorded
-	Loaded    bool  // Redis was given the sale; otherwise it was only about to be, and may have it or not
+	// Units that came from, and went to, other partitions, and how often a rebuild decided what becomes of moves.
+	MovedIn, MovedOut, MovesSettled int64
+
+	Loaded bool // Redis was given the sale; otherwise it was only about to be, and may have it or not
 }

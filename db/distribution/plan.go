@@ -30,6 +30,7 @@ var bySale = []table{
 	{name: "waitlist"},
 	{name: "sale_phases"},
 	{name: "sale_drops"},
+	{name: "unit_moves"},
 	{name: "dropped_orders"},
 	{name: "dropped_payments"},
 	{name: "dropped_accepts"},

@@ -19,6 +19,7 @@ type Audit struct {
 	InFlight      int64 `json:"in_flight"`
 	Unapplied     int64 `json:"unapplied"`
 	Withdrawn     int64 `json:"withdrawn"` // of returned orders, and not put on sale again
+	Moving        int64 `json:"moving"`    // between two partitions of the sale
 	Drift         int64 `json:"drift"`
 	Orders        int64 `json:"orders"`   // rows
 	Accepted      int64 `json:"accepted"` // accepts
@@ -42,7 +43,7 @@ func NewAudit(r *audit.Report) Audit {
 	v := Audit{
 		SaleID: r.SaleID, Clean: r.Clean(), Exact: r.Exact,
 		PostgresAlone: r.PostgresAlone, Total: r.Total, Stock: r.Stock, Live: r.Live,
-		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Drift: r.Drift,
+		InFlight: r.InFlight, Unapplied: r.Unapplied, Withdrawn: r.Withdrawn, Moving: r.Moving, Drift: r.Drift,
 		Orders: r.Orders, Accepted: r.Accepted,
 		Buyers: r.Buyers, StrayBuyers: r.StrayBuyers, LostBuyers: r.LostBuyers, Waiting: r.Waiting,
 		LostReceipts: r.LostReceipts, UncheckedReceipts: r.UncheckedReceipts,

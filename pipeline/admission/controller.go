@@ -31,6 +31,7 @@ type Options struct {
 	RequestTimeout time.Duration       // from call to answer; default 2 s
 	AttemptTimeout time.Duration       // one script call; default 750 ms, so that a lost reply leaves time for another try
 	Journal        *journal.Journal    // keeps every accept before its receipt is given; default: one in memory
+	Elsewhere      Elsewhere           // for sales on several partitions; nil: each has a share of its own
 	Fence          *installation.Fence // a server that was replaced, as far as it knows, accepts nothing; nil: none is
 }
 
@@ -108,16 +109,7 @@ func (c *Controller) Admit(ctx context.Context, sale *pipeline.Sale, req pipelin
 	if req.ReplayOnly {
 		return c.replay(ctx, g, req)
 	}
-	if decision, refused := g.refuse(&req); refused {
-		c.metrics.remembered.Inc()
-		c.metrics.answered(sale.ID, decision.Result, nil, time.Since(began))
-		return decision, nil
-	}
-	request, err := NewRequest(req)
-	if err != nil {
-		return Decision{}, err
-	}
-	decision, err := g.submit(ctx, request)
+	decision, err := c.decide(ctx, sale, g, req)
 	if pipeline.KindOf(err) == pipeline.KindNotLoaded && began.After(sale.ClosesAt.Add(overMargin)) {
 		decision, err = closedFor(sale), nil
 	}

@@ -35,6 +35,8 @@ type Drift struct {
 	// Where the other units are: in live orders, accepted and not stored yet, on their way back into stock, and taken from
 	// sale with the orders that were returned. They are 0 where the check could not look at them.
 	Sold, InFlight, Releasing, Withdrawn int64
+
+	Moving int64 // between two partitions of the sale
 }
 
 // Backlog is what was in the streams at one look, read once for all sales.
@@ -134,7 +136,8 @@ func (b *Balancer) Check(
 		}
 	}
 	found.Sold, found.InFlight, found.Releasing, found.Withdrawn = books.Sold, inFlight, releasing, books.Withdrawn
-	found.Units = books.Total - redis.Stock - books.Sold - inFlight - releasing - books.Withdrawn
+	found.Moving = redis.MovedOut - redis.MovedIn
+	found.Units = books.Total - redis.Stock - found.Moving - books.Sold - inFlight - releasing - books.Withdrawn
 	found.Exact = before.onlyAccepts(after)
 	return found, nil
 }

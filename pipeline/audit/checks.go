@@ -18,6 +18,7 @@ func (r *Report) check(redis redisstore.SaleCounters, ledger pipeline.Ledger) (r
 	found(r.Exact && r.Drift < 0, "stock and orders together have %d units more than the sale", -r.Drift)
 	found(redis.Stock < 0, "the stock in Redis is %d", redis.Stock)
 	r.checkSold(&ledger)
+	found(r.Exact && r.Moving < 0, "%d units more have reached partitions than have left others", -r.Moving)
 	found(r.Exact && redis.Total != ledger.Total, "the total is %d in Redis and %d in Postgres",
 		redis.Total, ledger.Total)
 	found(r.Exact && r.StrayBuyers != 0, "%d buyers are marked in Redis without an order", r.StrayBuyers)

@@ -10,12 +10,16 @@ import (
 // PartitionCounters are a sale's counters in Redis, by partition.
 type PartitionCounters map[pipeline.Partition]redisstore.SaleCounters
 
+// sum adds up what is counted on all partitions. Units on the move have left one, and not reached another: MovedOut is
+// so much more than MovedIn.
 func (c PartitionCounters) sum() redisstore.SaleCounters {
 	var sum redisstore.SaleCounters
 	for _, p := range c {
 		sum.Stock += p.Stock
 		sum.Total += p.Total
 		sum.Accepted += p.Accepted
+		sum.MovedIn += p.MovedIn
+		sum.MovedOut += p.MovedOut
 	}
 	return sum
 }
@@ -24,7 +28,8 @@ func (c PartitionCounters) sum() redisstore.SaleCounters {
 func (c PartitionCounters) onlyAccepts(later PartitionCounters) bool {
 	for p, was := range c {
 		is := later[p]
-		if is.Total != was.Total || is.Released != was.Released || is.Version != was.Version || is.Accepted < was.Accepted {
+		if is.Total != was.Total || is.Released != was.Released || is.Version != was.Version || is.Accepted < was.Accepted ||
+			is.MovedIn != was.MovedIn || is.MovedOut != was.MovedOut || is.MovesSettled != was.MovesSettled {
 			return false
 		}
 	}

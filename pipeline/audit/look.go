@@ -260,7 +260,9 @@ func (b *books) report(saleID string, ledger pipeline.Ledger, found compared) *R
 	}
 	return &Report{
 		SaleID: saleID, Total: ledger.Total, Stock: redis.Stock, Live: b.units, InFlight: b.inFlight, Unapplied: b.releasing,
-		Withdrawn: withdrawn, Drift: ledger.Total - redis.Stock - b.units - b.inFlight - b.releasing - withdrawn,
+		Withdrawn: withdrawn, Moving: redis.MovedOut - redis.MovedIn,
+		Drift: ledger.Total - redis.Stock - b.units - b.inFlight - b.releasing - withdrawn -
+			(redis.MovedOut - redis.MovedIn),
 		Orders: ledger.Orders, Accepted: redis.Accepted, Buyers: found.buyers,
 		StrayBuyers: found.strays, LostBuyers: found.lost, Exact: b.before.onlyAccepts(found.after),
 		Rejected: ledger.ByStatus[pipeline.StatusRejected], Letters: ledger.Letters,

@@ -14,7 +14,8 @@ type Report struct {
 	InFlight  int64 // accepted, in the stream, without a row yet
 	Unapplied int64 // released in Postgres, not yet given back in Redis
 	Withdrawn int64 // of returned orders, and not put on sale again
-	// Drift is Total − (Stock + Live + InFlight + Unapplied + Withdrawn): more than 0 is lost stock, less is stock that
+	Moving    int64 // on their way between two partitions of the sale
+	// Drift is Total − (Stock + Live + InFlight + Unapplied + Withdrawn + Moving): more than 0 is lost stock, less is stock that
 	// could be sold twice.
 	Drift       int64
 	Orders      int64 // rows in Postgres, in any status

@@ -6,6 +6,7 @@ import (
 	"sluice/pipeline/admission"
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/lifecycle"
+	"sluice/pipeline/moves"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
@@ -26,6 +27,7 @@ type Metrics struct {
 	Waitlist     *waitlist.Metrics
 	Resubmit     *resubmit.Metrics
 	Recovery     *recovery.Metrics
+	Moves        *moves.Metrics
 }
 
 // New registers them all; a nil registerer leaves them unregistered.
@@ -40,5 +42,6 @@ func New(reg prometheus.Registerer) *Metrics {
 		Waitlist:     waitlist.NewMetrics(reg),
 		Resubmit:     resubmit.NewMetrics(reg),
 		Recovery:     recovery.NewMetrics(reg),
+		Moves:        moves.NewMetrics(reg),
 	}
 }

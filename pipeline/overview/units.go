@@ -18,7 +18,7 @@ type Units struct {
 	Awaiting  int64 // in orders that await payment
 	Confirmed int64 // in orders that need no payment
 	InFlight  int64 // accepted, and not in Postgres yet
-	OnTheMove int64 // of orders that ended, on their way back into stock
+	OnTheMove int64 // on their way back into stock, or from one partition to another
 	Withdrawn int64 // of returned orders, and not put on sale again
 	Drift     int64 // missing (more than 0), or too many, so that they could be sold twice
 	Accepted  int64 // orders accepted so far
@@ -95,7 +95,7 @@ func (r *Reader) Units(ctx context.Context, sale *pipeline.Sale) (Units, error) 
 func unitsOf(sale *pipeline.Sale, d audit.Drift) Units {
 	u := Units{Total: sale.Total, Free: d.Remaining, Exact: d.Exact}
 	if d.Exact {
-		u.InFlight, u.OnTheMove, u.Withdrawn, u.Drift = d.InFlight, d.Releasing, d.Withdrawn, d.Units
+		u.InFlight, u.OnTheMove, u.Withdrawn, u.Drift = d.InFlight, d.Releasing+d.Moving, d.Withdrawn, d.Units
 	}
 	return u
 }

@@ -6,6 +6,7 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/moves"
 	"sluice/pipeline/redisstore"
 )
 
@@ -13,6 +14,7 @@ import (
 type collected struct {
 	stock, live, inFlight, slots, accepted, missing int64
 	waiting, tickets                                int64
+	moves                                           moves.Standing
 }
 
 func (c collected) report(l loss, cause string) pipeline.RebuildReport {
@@ -28,11 +30,33 @@ type slotTaker interface {
 	take(ctx context.Context, userID string, slot lua.Slot) error
 }
 
+// settleMoves returns the units of a sale that were moved to and from the partition.
+type settleMoves func(context.Context, *pipeline.Sale) (moves.Standing, error)
+
+// settleMoves decides what becomes of the moves that concern a partition which is closed, to be rebuilt.
+func (r *round) settleMoves(p pipeline.Partition) settleMoves {
+	return func(ctx context.Context, sale *pipeline.Sale) (moves.Standing, error) {
+		if len(sale.Partitions) == 1 {
+			return moves.Standing{}, nil
+		}
+		return r.Store.SettleMoves(ctx, r.generation, pipeline.SalePartition{SaleID: sale.ID, Partition: p})
+	}
+}
+
+// knownMoves is for a look that changes nothing: what Redis says of moves.
+func knownMoves(l loss) settleMoves {
+	return func(context.Context, *pipeline.Sale) (moves.Standing, error) {
+		return moves.Standing{
+			MovedIn: max(l.state.MovedIn, l.watermark.MovedIn), MovedOut: max(l.state.MovedOut, l.watermark.MovedOut),
+		}, nil
+	}
+}
+
 // collect finds out which buyers have a slot of a sale, who waits for it, and what is left of it. The live orders come
 // first; an event in the stream gets a slot where its order has no row and its buyer no other order: only those hold
 // units.
 func (v *Verifier) collect(
-	ctx context.Context, l loss, events []pipeline.Event, slots slotTaker, waitlist entryTaker,
+	ctx context.Context, l loss, events []pipeline.Event, slots slotTaker, waitlist entryTaker, settle settleMoves,
 ) (*pipeline.Sale, collected, error) {
 	p := l.watermark.Partition
 	sale, err := v.Store.Sale(ctx, l.watermark.SaleID)
@@ -40,6 +64,9 @@ func (v *Verifier) collect(
 		return nil, collected{}, err
 	}
 	c := collected{accepted: max(l.state.Accepted, l.watermark.Accepted)}
+	if c.moves, err = settle(ctx, sale); err != nil {
+		return nil, c, err
+	}
 	ids, buyers, known := make([]string, len(events)), map[string]bool{}, map[string]bool{}
 	for i, e := range events {
 		ids[i] = e.OrderID
@@ -79,7 +106,7 @@ func (v *Verifier) collect(
 	c.slots = c.live + c.inFlight
 	c.accepted = max(c.accepted, ledger.Watermarks[p])
 	c.missing = max(0, c.accepted-ledger.ByPartition[p]-c.inFlight-l.watermark.Lost)
-	c.stock = sale.ShareOf(p, sale.Total) - units - ledger.Withdrawn[p]
+	c.stock = sale.ShareOf(p, sale.Total) + c.moves.MovedIn - c.moves.MovedOut - units - ledger.Withdrawn[p]
 	err = v.collectWaitlist(ctx, l, events, buyers, &c, waitlist)
 	return sale, c, err
 }

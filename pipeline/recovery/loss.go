@@ -13,7 +13,7 @@ import (
 type loss struct {
 	watermark pipeline.Watermark
 	state     saleState
-	why       string // what Redis has lost: absent, accepts, releases, waitlist or none; labels a metric
+	why       string // what Redis has lost: absent, accepts, releases, waitlist, moves or none; labels a metric
 }
 
 // saleState is what Redis has of a sale on a partition.
@@ -22,7 +22,7 @@ type saleState struct {
 	redisstore.SaleCounters
 }
 
-// behind returns what Redis has lost: absent, accepts, releases or waitlist; or nothing.
+// behind returns what Redis has lost: absent, accepts, releases, waitlist or moves; or nothing.
 func (s saleState) behind(m pipeline.Watermark) string {
 	switch {
 	case !s.present:
@@ -33,6 +33,8 @@ func (s saleState) behind(m pipeline.Watermark) string {
 		return "releases"
 	case s.Tickets < m.Tickets:
 		return "waitlist"
+	case s.MovedIn < m.MovedIn, s.MovedOut < m.MovedOut, s.MovesSettled < m.MovesSettled:
+		return "moves"
 	default:
 		return ""
 	}

@@ -67,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"When the units of all sales were compared last without an error, as Unix time."),
 	}
 	// From 0 on, or the first one of a process would be no increase.
-	for _, why := range []string{"absent", "accepts", "releases", "waitlist", "none"} {
+	for _, why := range []string{"absent", "accepts", "releases", "waitlist", "moves", "none"} {
 		m.rebuilds.WithLabelValues(why)
 	}
 	for _, direction := range []string{"raised", "lowered"} {

@@ -126,7 +126,8 @@ func (v *Verifier) planRebuild(
 			if err != nil {
 				return nil, err
 			}
-			_, found, err := v.collect(ctx, l, append(of, orphans...), slotCounter{}, entryCounter{})
+			_, found, err := v.collect(ctx, l, append(of, orphans...), slotCounter{}, entryCounter{},
+				knownMoves(l))
 			if err != nil {
 				return nil, err
 			}

@@ -7,6 +7,7 @@ import (
 
 	"sluice/lua"
 	"sluice/pipeline"
+	"sluice/pipeline/moves"
 	"sluice/pipeline/redisstore"
 	"sluice/pipeline/retry"
 	"sluice/pipeline/sales"
@@ -102,7 +103,7 @@ func (r *round) rebuildOnce(
 	defer r.unstage(ctx, waitlist.waitlist, waitlist.waiting)
 	slots, ended := newSlotStager(r.Redis, staged), newSlotStager(r.Redis, staged+":ended")
 	defer r.unstage(ctx, ended.key)
-	sale, found, err := r.collect(ctx, l, events, slots, waitlist)
+	sale, found, err := r.collect(ctx, l, events, slots, waitlist, r.settleMoves(p))
 	if err == nil {
 		err = waitlist.flush(ctx)
 	}
@@ -137,12 +138,22 @@ func (r *round) rebuildOnce(
 		},
 		Counters: lua.Counters{
 			Accepted: report.AcceptedAfter, Released: max(l.state.Released, l.watermark.Released), Tickets: found.tickets,
+			MovedIn: found.moves.MovedIn, MovedOut: found.moves.MovedOut, MovesDone: found.moves.Done,
+			MovesSettled: found.moves.Settled, MovesIn: halves(found.moves.In), MovesOut: halves(found.moves.Out),
 		},
 	})
 	if err != nil {
 		return report, "", pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not take the rebuilt sale")
 	}
 	return report, result, nil
+}
+
+func halves(all []moves.Move) []lua.Move {
+	list := make([]lua.Move, len(all))
+	for i, m := range all {
+		list[i] = lua.Move{Number: m.Number, Units: m.Units}
+	}
+	return list
 }
 
 func (r *round) unstage(ctx context.Context, keys ...string) {

@@ -16,6 +16,7 @@ import (
 	"sluice/pipeline/deadletter"
 	"sluice/pipeline/installation"
 	"sluice/pipeline/journal"
+	"sluice/pipeline/moves"
 	"sluice/pipeline/retry"
 )
 
@@ -48,6 +49,9 @@ type VerifyStore interface {
 	installation.FenceStore
 	// KnownOrders returns those of a sale's orders that have a row, in any status.
 	KnownOrders(ctx context.Context, saleID string, orderIDs []string) (map[string]bool, error)
+	// SettleMoves decides what becomes of the moves of units that concern a partition which is about to be rebuilt, and
+	// returns what it has to know of moves. It refuses an earlier generation with ErrStaleGeneration.
+	SettleMoves(ctx context.Context, g pipeline.Generation, at pipeline.SalePartition) (moves.Standing, error)
 	// UncoveredJournals are the accept journals of which something may not have been submitted again since a generation
 	// began.
 	UncoveredJournals(

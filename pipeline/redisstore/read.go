@@ -22,6 +22,10 @@ type SaleCounters struct {
 	Version  int64 `redis:"version"`  // of the sale's definition
 	Tickets  int64 `redis:"tickets"`  // the latest ticket of the waitlist
 	Waiting  int64 `redis:"waiting"`  // entries on the waitlist
+
+	MovedIn      int64 `redis:"moved_in"`      // units that came from other partitions of the sale
+	MovedOut     int64 `redis:"moved_out"`     // units that went to other partitions
+	MovesSettled int64 `redis:"moves_settled"` // rebuilds that decided what becomes of moves
 }
 
 // ReadSale reads a sale's counters on one partition. Errors: KindNotLoaded; KindUnavailable, also where the key is not
@@ -32,7 +36,8 @@ func ReadSale(
 	var c SaleCounters
 	const required = 6 // the first ones are in every sale
 	read := rdb.HMGet(ctx, keys.Sale(at.Partition, at.SaleID),
-		"state", "stock", "total", "accepted", "released", "version", "tickets", "waiting")
+		"state", "stock", "total", "accepted", "released", "version", "tickets", "waiting",
+		"moved_in", "moved_out", "moves_settled")
 	if err := read.Err(); redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return SaleCounters{}, pipeline.Wrap(pipeline.KindUnavailable, errUnreadable,
 			"Redis holds something else in the place of sale "+at.SaleID)

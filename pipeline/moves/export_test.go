@@ -1,0 +1,4 @@
+package moves
+
+// Advance is for processes that go on after others have finished their move.
+var Advance = (*Mover).advance
