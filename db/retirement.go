@@ -10,12 +10,14 @@ import (
 )
 
 // isToRetire is true of a sale s whose last order could be paid before the time $1. One of which an order awaits its
-// payment still, because it was given more time, is left for later. So is one that owes units to Redis.
+// payment still, because it was given more time, is left for later. So is one that owes units to Redis, or of
+// which units are on their way between its partitions.
 // orders_live_buyer_key and releases_unapplied_idx serve it.
 const isToRetire = `s.retired_at is null and s.reduce_to is null and ` + isOver + `
 		and s.closes_at + s.payment_window + $1::interval <= now()
 		and not exists (select from orders o where o.sale_id = s.id and o.status = 'awaiting_payment')
-		and not exists (select from releases r where r.sale_id = s.id and r.applied_at is null)`
+		and not exists (select from releases r where r.sale_id = s.id and r.applied_at is null)
+		and not exists (select from unit_moves m where m.sale_id = s.id and m.state in ('intended', 'taken'))`
 
 // salesToRetireQuery finds them, the oldest first. One of a limit group of which another sale is not over is left for
 // later: what its buyers have counts there. sales has few rows.

@@ -102,6 +102,10 @@ func edit(sale *pipeline.Sale, change pipeline.SaleChange) error {
 	if change.Waitlist != nil && *change.Waitlist == 0 && sale.Waitlist > 0 {
 		return pipeline.Errorf(pipeline.KindInvalid, "waitlist 0: buyers may be waiting; use at least 1")
 	}
+	if change.Waitlist != nil && sale.Waitlist == 0 && *change.Waitlist > 0 && len(sale.Partitions) > 1 {
+		return pipeline.Errorf(pipeline.KindInvalid, "a sale on several partitions can't have a waitlist: nobody would see to "+
+			"its order across them")
+	}
 	if change.UnitPrice != nil && *change.UnitPrice == 0 && sale.UnitPrice > 0 {
 		return pipeline.Errorf(pipeline.KindInvalid, "unit price 0: a price can be changed, and not be taken away")
 	}

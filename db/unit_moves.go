@@ -147,7 +147,6 @@ func (u unitMoves) MovesUnderWay(ctx context.Context, idle time.Duration, limit 
 		) as done
 		from unit_moves m
 		where m.state in ('intended', 'taken') and m.changed_at <= now() - $1::interval
-			and exists (select from sales s where s.id = m.sale_id and s.retired_at is null)
 		order by m.changed_at limit $2`, idle, limit)
 }
 
@@ -155,13 +154,12 @@ func (u unitMoves) MovesUnderWay(ctx context.Context, idle time.Duration, limit 
 // had ended before that finds all moves above it. It reads all moves: few are left of each sale.
 func (u unitMoves) ForgetMoves(ctx context.Context, after time.Duration) error {
 	_, err := u.store.exec(ctx, "forget moves", `
-		delete from unit_moves m using sales s
-		where s.id = m.sale_id and (s.retired_at is not null or m.state in ('given', 'void')
-			and m.changed_at <= now() - $1::interval and not exists (
-				select from unit_moves o
-				where o.sale_id = m.sale_id and o.number < m.number
-					and (o.state in ('intended', 'taken') or o.changed_at > now() - $1::interval)
-			))`, after)
+		delete from unit_moves m
+		where m.state in ('given', 'void') and m.changed_at <= now() - $1::interval and not exists (
+			select from unit_moves o
+			where o.sale_id = m.sale_id and o.number < m.number
+				and (o.state in ('intended', 'taken') or o.changed_at > now() - $1::interval)
+		)`, after)
 	return err
 }
 

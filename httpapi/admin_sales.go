@@ -99,6 +99,7 @@ func (a *admin) createSale(c echo.Context) error {
 
 func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	sale := &pipeline.Sale{MaxQuantity: defaultMaxQuantity, OpensAt: a.Now()}
+	partitions := int64(1)
 	payment, spread := int64(defaultPaymentWindow/time.Second), int64(defaultEntrySpread/time.Second)
 	who, given, err := readCommand(c, map[string]any{
 		"id": &sale.ID, "title": &sale.Title, "total": &sale.Total, "max_quantity": &sale.MaxQuantity,
@@ -106,6 +107,7 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 		"unit_price": &sale.UnitPrice, "currency": &sale.Currency, "waitlist": &sale.Waitlist, "note": &sale.Note,
 		"limit_group": &sale.LimitGroup, "group_limit": &sale.GroupLimit,
 		fieldEntryTicket: &sale.EntryTicket, fieldEntrySpread: &spread,
+		"partitions": &partitions,
 	})
 	if err != nil {
 		return nil, err
@@ -122,8 +124,14 @@ func (a *admin) readSale(c echo.Context) (*pipeline.Sale, error) {
 	if wrong := checkSpread(spread); wrong != nil {
 		missing = append(missing, *wrong)
 	}
+	if partitions < 0 || partitions > pipeline.MaxPartitions {
+		missing = append(missing, fieldError{"partitions", "it must be from 0 (one on each Redis master) to 64"})
+	}
 	if len(missing) > 0 {
 		return nil, invalid(missing...)
+	}
+	if sale.Spread = int(partitions); partitions == 0 {
+		sale.Spread = -1
 	}
 	sale.EntrySpread = time.Duration(spread) * time.Second
 	if !given["title"] {

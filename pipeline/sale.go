@@ -49,6 +49,9 @@ type Sale struct {
 	Version       int64       // counts every change of the definition, from 1
 	LoadedAt      time.Time   // when it was first put into Redis; zero before
 	CreatedAt     time.Time
+	// Spread is on how many partitions a new sale is placed: 0 or 1: one; less: one on each Redis master. Always 0 in a
+	// sale that was read.
+	Spread        int
 	CreatedBy     string // the operator, for the audit log; empty means "sluice". Always empty in a sale that was read
 	UpdatedAt     time.Time
 	Waitlist      int64          // the most waitlist entries once it is sold out, 0..MaxWaitlist; 0: it has no waitlist

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"strconv"
 	"time"
 
 	"sluice/internal/process"
@@ -25,6 +26,7 @@ type saleCreate struct {
 	Note          string        `placeholder:"TEXT" help:"For operators."`
 	EntryTicket   bool          `help:"Orders need an entry ticket; the apis need ENTRY_TICKET_KEYS."`
 	EntrySpread   time.Duration `default:"10s" placeholder:"TIME" help:"Over how long buyers with an entry ticket are let in after the opening, 0s to 10m; default 10s."`
+	Spread        string        `default:"1" placeholder:"N|auto" help:"On how many partitions it lies, for an item that one Redis can't serve; auto: one on each Redis master. Not with --waitlist or --limit-group. Default 1."`
 	Currency      string        `placeholder:"CODE" help:"ISO 4217, for instance EUR; goes with --price."`
 }
 
@@ -75,6 +77,9 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 		UnitPrice: c.Price, Currency: c.Currency, Note: c.Note, LimitGroup: c.LimitGroup, GroupLimit: c.GroupLimit,
 		EntryTicket: c.EntryTicket, EntrySpread: c.EntrySpread,
 	}
+	if sale.Spread, err = spreadOf(c.Spread); err != nil {
+		return nil, err
+	}
 	if err := sale.Validate(); err != nil {
 		return nil, err
 	}
@@ -83,6 +88,18 @@ func (c *saleCreate) sale(now time.Time) (*pipeline.Sale, error) {
 			pipeline.FormatTime(closes))
 	}
 	return sale, nil
+}
+
+// spreadOf reads --spread, as pipeline.Sale has it.
+func spreadOf(text string) (int, error) {
+	if text == "auto" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > pipeline.MaxPartitions {
+		return 0, usagef("--spread %q: use 1 to %d partitions, or auto", text, pipeline.MaxPartitions)
+	}
+	return n, nil
 }
 
 // noteEntryKeys reminds of the keys that orders of a sale need. They are settings of the apis, and need not be known

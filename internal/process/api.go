@@ -82,7 +82,7 @@ func RunAPI(ctx context.Context, cfg config.Config, version string, log *slog.Lo
 		admission: admission.New(stores.Redis, parts.Keys,
 			admission.Options{
 				Durability: cfg.Durability, DurabilityStrict: cfg.Strict, StreamMaxLag: int64(cfg.StreamMaxLag),
-				Journal: accepts, Fence: parts.Fence,
+				Journal: accepts, Fence: parts.Fence, Elsewhere: parts.Mover(),
 			}, parts.Metrics.Admission, log),
 		hub: notification.NewHub(notification.HubConfig{
 			Redis: stores.Redis, Keys: parts.Keys, Partitions: cfg.Partitions, Orders: stores.Postgres,

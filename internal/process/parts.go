@@ -16,6 +16,7 @@ import (
 	"sluice/pipeline/installation"
 	"sluice/pipeline/lifecycle"
 	"sluice/pipeline/metrics"
+	"sluice/pipeline/moves"
 	"sluice/pipeline/notification"
 	"sluice/pipeline/payments"
 	"sluice/pipeline/recovery"
@@ -57,7 +58,16 @@ func (p *Parts) HandOverNotifier() *notification.HandOverNotifier {
 
 // Publisher defines and changes sales.
 func (p *Parts) Publisher() *sales.Publisher {
-	return sales.NewPublisher(p.Redis, p.Keys, p.Postgres, p.Partitions, p.Log).Count(p.Metrics.Notification)
+	return sales.NewPublisher(p.Redis, p.Keys, p.Postgres, p.Partitions, p.Log).Count(p.Metrics.Notification).
+		BringWith(p.Mover())
+}
+
+// Mover moves units between the partitions of a sale.
+func (p *Parts) Mover() *moves.Mover {
+	return moves.New(moves.Config{
+		Redis: p.Redis, Keys: p.Keys, Store: p.Postgres, Fence: p.Fence, HandOvers: p.HandOverNotifier(),
+		Metrics: p.Metrics.Moves, Log: p.Log,
+	})
 }
 
 // Retirer removes sales from Redis that have been over for so long.

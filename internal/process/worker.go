@@ -51,7 +51,7 @@ func RunWorker(ctx context.Context, cfg config.Config, version string, log *slog
 			parts.Payments().Job(), verifier.Job(), parts.Requests().Job(),
 			parts.Retirer(cfg.Retention.Sales).Job(), parts.Dropper(cfg.Retention, export).Job(),
 			parts.Eraser().Job(),
-		}, events...),
+		}, append(parts.Mover().Jobs(), events...)...),
 	})
 	if err != nil {
 		return err

@@ -56,6 +56,6 @@ type Store interface {
 	MoveGiven(ctx context.Context, m Move, asked, served pipeline.Generation) (Move, error)
 	// MovesUnderWay are moves that did not change for so long and have not ended, the oldest first.
 	MovesUnderWay(ctx context.Context, idle time.Duration, limit int) ([]Move, error)
-	// ForgetMoves deletes moves that ended so long ago, as all below them did, and those of sales that have left Redis.
+	// ForgetMoves deletes moves that ended so long ago, as all below them did.
 	ForgetMoves(ctx context.Context, after time.Duration) error
 }

@@ -1,7 +1,6 @@
 package sales
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -39,6 +38,7 @@ type Publisher struct {
 	partitions int
 	log        *slog.Logger
 	handOvers  *notification.HandOverNotifier
+	bringer    Bringer // nil: nobody moves units
 }
 
 // NewPublisher returns a Publisher for an installation with so many partitions.
@@ -63,7 +63,11 @@ func (p *Publisher) Create(ctx context.Context, sale *pipeline.Sale) error {
 	if err := sale.Validate(); err != nil {
 		return err
 	}
-	sale.State, sale.Partitions = pipeline.SaleActive, pipeline.PlaceSale(cmp.Or(sale.LimitGroup, sale.ID), p.partitions)
+	placed, err := p.place(ctx, sale)
+	if err != nil {
+		return err
+	}
+	sale.State, sale.Partitions, sale.Spread = pipeline.SaleActive, placed, 0
 	if err := p.store.CreateSale(ctx, sale); err != nil {
 		return err
 	}

@@ -9,6 +9,9 @@ import (
 	"sluice/pipeline/redisstore"
 )
 
+// bringTries bounds how often units are brought to one partition for a reduction: buyers may be faster.
+const bringTries = 5
+
 // reductionTries bounds how often Redis is asked about one reduction: once more after each verification meanwhile.
 const reductionTries = 3
 
@@ -78,7 +81,21 @@ func (p *Publisher) takeOut(ctx context.Context, sale *pipeline.Sale) (bool, err
 	wanted.Total, wanted.Version = sale.ReduceTo, sale.Version+1
 	for _, partition := range sale.Partitions {
 		fields := SaleFields(&wanted, partition, 0)
-		switch result, err := p.adjust(ctx, &wanted, partition, fields); {
+		result, err := p.adjust(ctx, &wanted, partition, fields)
+		for range bringTries {
+			if err != nil || result != lua.AdjustBelowTaken {
+				break
+			}
+			brought, failed := p.bring(ctx, sale, partition, sale.ShareOf(partition, sale.Total)-fields.Total)
+			if failed != nil {
+				return false, failed
+			}
+			if !brought {
+				return false, nil
+			}
+			result, err = p.adjust(ctx, &wanted, partition, fields)
+		}
+		switch {
 		case err != nil:
 			return false, err
 		case result == lua.AdjustBelowTaken:
@@ -86,6 +103,16 @@ func (p *Publisher) takeOut(ctx context.Context, sale *pipeline.Sale) (bool, err
 		}
 	}
 	return true, nil
+}
+
+// bring has a partition get the units that a reduction takes out of it, if others have them.
+func (p *Publisher) bring(
+	ctx context.Context, sale *pipeline.Sale, partition pipeline.Partition, units int64,
+) (bool, error) {
+	if p.bringer == nil || len(sale.Partitions) == 1 {
+		return false, nil
+	}
+	return p.bringer.Bring(ctx, sale, partition, int(units))
 }
 
 func (p *Publisher) tooManyTaken(ctx context.Context, sale *pipeline.Sale, to int64) error {

@@ -45,9 +45,6 @@ func newClusterRig(t *testing.T) *clusterRig {
 		Rig: pipelinetest.New(t, pipelinetest.Options{RedisURL: cluster.URL(), Sale: sale}),
 	}
 	for name, source := range lua.Sources() {
-		if name == "take" || name == "give" { // no program calls them yet: decision 44
-			continue
-		}
 		r.scripts[redis.NewScript(source).Hash()] = name
 	}
 	for n := range cluster.Nodes() {
@@ -252,6 +249,12 @@ func TestASaleOnACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Sale = r.Stored(r.Sale.ID)
+	mover := r.Mover(r.Redis, r.Store)
+	for _, way := range [][2]pipeline.Partition{{0, 1}, {1, 0}} { // there and back: every share is sold below
+		if moved, err := mover.Move(r.Ctx(), r.Sale.ID, way[0], way[1], 2); err != nil || moved.Units != 2 {
+			t.Errorf("move from %s to %s: %+v, %v", way[0], way[1], moved, err)
+		}
+	}
 	r.order(r.buyers("later", clusterShare)...)
 	r.Settled()
 	r.Balanced(r.Sale, r.Sale.Total-1)
