@@ -110,7 +110,7 @@ func salesWanted(t *testing.T) int {
 func TestTheLastUnitIsSold(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{NoSale: true})
-	d := &death{chance: 0.02}
+	d := &death{chance: 0.05}
 	apis := []*admission.Controller{api(r, d), api(r, d)}
 	finisher := r.Mover(r.Redis, r.Store)
 	stop := r.Background(func(ctx context.Context) {
