@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/pipeline"
+	"sluice/pipeline/installation"
 	"sluice/pipeline/moves"
 )
 
@@ -26,11 +27,12 @@ const doneMoves = `coalesce((select min(number) - 1 from unit_moves where sale_i
 const beginMoveQuery = `
 with seen as materialized (
 	select ` + doneMoves + ` as done,
-		(select count(*) from unit_moves where sale_id = $1 and state in ('intended', 'taken')) as under_way
+		(select count(*) from unit_moves where sale_id = $1 and state in ('intended', 'taken')) as under_way,
+		(select server_is_examined()) as examined
 ), numbered as (
 	update sales s set moves = s.moves + 1
 	from seen
-	where s.id = $1 and seen.under_way < $5 and s.retired_at is null
+	where s.id = $1 and seen.under_way < $5 and seen.examined and s.retired_at is null
 		and s.partitions @> array[$2::smallint, $3::smallint]
 	returning s.moves
 ), begun as (
@@ -38,21 +40,24 @@ with seen as materialized (
 	select $1, moves, $2, $3, $4 from numbered
 	returning number
 )
-select coalesce((select number from begun), 0), seen.done, seen.under_way from seen`
+select coalesce((select number from begun), 0), seen.done, seen.under_way, seen.examined from seen`
 
 // BeginMove gives a move a number, in one statement. It waits for the sale's row, as every batch of orders does.
 func (u unitMoves) BeginMove(ctx context.Context, m moves.Move) (moves.Move, error) {
 	var underWay int64
+	var examined bool
 	scan := func(row pgx.CollectableRow) (moves.Move, error) {
 		begun := m
 		begun.Units, begun.State = 0, moves.Intended
-		return begun, row.Scan(&begun.Number, &begun.Done, &underWay)
+		return begun, row.Scan(&begun.Number, &begun.Done, &underWay, &examined)
 	}
 	begun, err := queryOne(ctx, u.store, "begin a move of sale "+m.SaleID, scan, beginMoveQuery,
 		m.SaleID, int16(m.From), int16(m.To), m.Wanted, maxMovesUnderWay)
 	switch {
 	case err != nil:
 		return m, err
+	case begun.Number == 0 && !examined: // it may have forgotten moves, and would give their numbers to others
+		return m, installation.ErrUnexamined
 	case begun.Number == 0 && underWay >= maxMovesUnderWay:
 		return m, pipeline.Errorf(pipeline.KindOverloaded, "%d moves of sale %s are under way", underWay, m.SaleID)
 	case begun.Number == 0:
