@@ -18,7 +18,10 @@ type forgotten struct{ store *Store }
 // ledgerMarksQuery leaves out what is not in Redis, or need not be: sales that left it, and those whose orders were
 // dropped.
 const ledgerMarksQuery = `
-select s.id, p.partition, coalesce(w.stored, 0), coalesce(w.released, 0), coalesce(w.releases_lost, 0)
+select s.id, p.partition, coalesce(w.stored, 0), coalesce(w.released, 0), coalesce(w.releases_lost, 0),
+	cardinality(s.partitions) > 1, s.moves, coalesce((
+		select min(number) - 1 from unit_moves m where m.sale_id = s.id and m.state in ('intended', 'taken')
+	), s.moves)
 from sales s
 cross join lateral unnest(s.partitions) as p (partition)
 left join watermarks w on w.sale_id = s.id and w.partition = p.partition
@@ -28,7 +31,8 @@ order by s.closes_at desc, s.id, p.partition`
 // LedgerMarks returns what the marks in Redis are compared with, for every sale that Redis may have.
 func (f forgotten) LedgerMarks(ctx context.Context) ([]recovery.LedgerMark, error) {
 	return queryAll(ctx, f.store, "ledger marks", func(row pgx.CollectableRow) (m recovery.LedgerMark, err error) {
-		return m, row.Scan(&m.SaleID, &m.Partition, &m.Stored, &m.Released, &m.ReleasesLost)
+		return m, row.Scan(&m.SaleID, &m.Partition, &m.Stored, &m.Released, &m.ReleasesLost, &m.Spread, &m.Moves,
+			&m.MovesDone)
 	}, ledgerMarksQuery)
 }
 

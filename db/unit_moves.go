@@ -177,7 +177,8 @@ func (u unitMoves) SettleMoves(
 ) (standing moves.Standing, err error) {
 	ctx, cancel := deadline(ctx, callTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, u.store.pool, func(tx pgx.Tx) error {
+	err = u.store.transaction(ctx, func(tx pgx.Tx) error {
+		standing = moves.Standing{}
 		var present pipeline.Generation
 		if err := tx.QueryRow(ctx, `select join_generation()`).Scan(&present); err != nil {
 			return err

@@ -27,7 +27,7 @@ var (
 	// verifying is what a program needs that takes part in the verification of a server, and in a rebuild of its sales:
 	// the programs do, because a buyer can't wait for an operator.
 	verifying = []string{
-		"exec", "exists", "get", "hdel", "hget", "hgetall", "hlen", "hmget", "hscan", "hset", "incrby", "mget", "multi",
+		"exec", "exists", "get", "hdel", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "incrby", "mget", "multi",
 		"persist", "pexpire", "publish", "pttl", "rename", "sadd", "set", "smembers", "unlink", "xadd", "xgroup|create",
 		"xlen", "xrange", "xrevrange", "zadd",
 		"zcard", "zrange", "zrank", "zrem", "zscore",

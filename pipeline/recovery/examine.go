@@ -3,6 +3,7 @@ package recovery
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -49,6 +50,8 @@ const (
 type marks struct {
 	settled  int64 // rows of which a worker knew that they were stored, by Postgres' own count
 	released int64 // releases that gave something back
+	// The latest move of units that the partition knows, and a number up to which it knows that all have ended.
+	latestMove, movesDone int64
 }
 
 // examine compares a Postgres that restarted, or took another's place, with the marks that Redis keeps. What it has
@@ -109,6 +112,13 @@ func (v *Verifier) forgot(ctx context.Context, what comparison) (bool, error) {
 		if has.settled > m.Stored {
 			v.Log.Error("Postgres has forgotten orders: it was restored, or is a standby that lagged",
 				"sale", m.SaleID, "partition", m.Partition, "stored", m.Stored, "settled", has.settled)
+			return true, nil
+		}
+		// Postgres numbers a move before Redis is asked for units, and says which have ended: Redis never knows more.
+		if m.Spread && (has.latestMove > m.Moves || has.movesDone > m.MovesDone) {
+			v.Log.Error("Postgres has forgotten moves of units: it was restored, or is a standby that lagged",
+				"sale", m.SaleID, "partition", m.Partition, "moves", m.Moves, "latest", has.latestMove,
+				"ended", m.MovesDone, "known_ended", has.movesDone)
 			return true, nil
 		}
 		if what == stored || has.released <= m.Released {
@@ -179,9 +189,12 @@ func (v *Verifier) readMarksPage(
 	ctx, cancel := context.WithTimeout(ctx, retry.CommandTimeout)
 	defer cancel()
 	pipe := v.Redis.Pipeline()
-	read := make([]*redis.SliceCmd, len(page))
+	read, fields := make([]*redis.SliceCmd, len(page)), make([]*redis.StringSliceCmd, len(page))
 	for i, m := range page {
-		read[i] = pipe.HMGet(ctx, v.Keys.Sale(m.Partition, m.SaleID), "settled", "released")
+		read[i] = pipe.HMGet(ctx, v.Keys.Sale(m.Partition, m.SaleID), "settled", "released", "moves_done")
+		if m.Spread { // only those have fields of moves, as many as moves are under way
+			fields[i] = pipe.HKeys(ctx, v.Keys.Sale(m.Partition, m.SaleID))
+		}
 	}
 	if _, err := retry.Exec(ctx, pipe); err != nil {
 		return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the marks of sales")
@@ -194,7 +207,16 @@ func (v *Verifier) readMarksPage(
 		if err != nil {
 			return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the marks of sales")
 		}
-		into[m.SalePartition] = marks{settled: number(values[0]), released: number(values[1])}
+		has := marks{settled: number(values[0]), released: number(values[1]), movesDone: number(values[2])}
+		has.latestMove = has.movesDone
+		if fields[i] != nil {
+			for _, field := range fields[i].Val() {
+				if half, move, ok := strings.Cut(field, ":"); ok && (half == "in" || half == "out") {
+					has.latestMove = max(has.latestMove, number(move))
+				}
+			}
+		}
+		into[m.SalePartition] = has
 	}
 	return nil
 }

@@ -13,6 +13,10 @@ type LedgerMark struct {
 	Released int64 // releases by which Redis is known to have given something back
 	// ReleasesLost are those that Redis gave back and Postgres forgot for good.
 	ReleasesLost int64
+	// Spread says that the sale is on several partitions; Moves is the number of its latest move, and MovesDone one up to
+	// which all have ended.
+	Spread           bool
+	Moves, MovesDone int64
 }
 
 // LedgerLoss is one time that Postgres was found to have forgotten what Redis knows: it was restored from a backup, or
