@@ -38,7 +38,7 @@ func TestAPostgresThatForgotMoves(t *testing.T) {
 	if got := l.Stock(l.Sale); got != 60 {
 		t.Errorf("%d units are left, want 60", got)
 	}
-	move(3, 0, 4) // number 1 again
+	move(0, 3, 3) // number 1 again, for which partition 0 would have an answer
 	if got := l.Stock(l.Sale); got != 60 {
 		t.Errorf("%d units are left after a move with a number that was forgotten, want 60", got)
 	}
