@@ -60,7 +60,9 @@ func (s dyingStore) MoveTaken(
 	return step(s.death, "taken", func() (moves.Move, error) { return s.Store.MoveTaken(ctx, m, units, asked, served) })
 }
 
-func (s dyingStore) MoveGiven(ctx context.Context, m moves.Move, asked, served pipeline.Generation) (moves.Move, error) {
+func (s dyingStore) MoveGiven(
+	ctx context.Context, m moves.Move, asked, served pipeline.Generation,
+) (moves.Move, error) {
 	return step(s.death, "given", func() (moves.Move, error) { return s.Store.MoveGiven(ctx, m, asked, served) })
 }
 

@@ -172,8 +172,8 @@ var steps = []string{
 	"after give", "before given", "after given",
 }
 
-// TestAMoveOutlivesItsProcess: a process dies before or after each step of a move. What becomes of it then, by the table
-// of decision 44: another process finishes it, or one of the two partitions is rebuilt. Whatever the dead process still
+// TestAMoveOutlivesItsProcess: a process dies before or after each step of a move. What becomes of it then, by the
+// table of decision 44: another process finishes it, or one of the two partitions is rebuilt. Whatever the dead process still
 // sends after that changes nothing.
 func TestAMoveOutlivesItsProcess(t *testing.T) {
 	t.Parallel()

@@ -94,48 +94,6 @@ func (v *Verifier) bringHome(ctx context.Context, identity string) error {
 	return r.reopen(ctx, all, reopenGrace)
 }
 
-// withSpread adds all partitions of the sales that are on several. Postgres may have forgotten moves of units between
-// them, so what they have is made to agree again with what it knows: all of them together, before any of them opens.
-func (r *round) withSpread(
-	ctx context.Context, losses map[pipeline.Partition][]loss,
-) (map[pipeline.Partition][]loss, error) {
-	marks, err := r.Ledger.LedgerMarks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	listed := map[pipeline.SalePartition]bool{}
-	for p, some := range losses {
-		for _, l := range some {
-			listed[pipeline.SalePartition{SaleID: l.watermark.SaleID, Partition: p}] = true
-		}
-	}
-	read := map[string]bool{}
-	for _, m := range marks {
-		if !m.Spread || read[m.SaleID] {
-			continue
-		}
-		read[m.SaleID] = true
-		sale, err := r.Store.Sale(ctx, m.SaleID)
-		if err != nil {
-			return nil, err
-		}
-		if sale.LoadedAt.IsZero() && sale.Sold == 0 {
-			continue // it never was in Redis, or is yet to be loaded
-		}
-		all, err := r.lossesOf(ctx, []*pipeline.Sale{sale})
-		if err != nil {
-			return nil, err
-		}
-		for p, some := range all {
-			if !listed[pipeline.SalePartition{SaleID: sale.ID, Partition: p}] {
-				some[0].why = "moves"
-				losses[p] = append(losses[p], some...)
-			}
-		}
-	}
-	return losses, nil
-}
-
 // bringHomeSales brings one sale after the other home, and reports on each. What a process that died had done of it
 // already is in the report: its numbers are those of the loss as it was found, and of what Postgres has since.
 func (r *round) bringHomeSales(
