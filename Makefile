@@ -163,7 +163,7 @@ test-versions: ## the tests against Redis 7.0 and 8.0, Valkey 8.1, Postgres 15 a
 
 .PHONY: compose-test
 compose-test: ## a sale through the compose stack, with a worker killed (needs a Docker engine)
-	deploy/compose-test.sh
+	deploy/compose-test.sh $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Puts a whole flash sale through the compose stack, kills one of two workers in the middle of it, and counts.
 #
+#   deploy/compose-test.sh                                        one Redis, one Postgres
+#   deploy/compose-test.sh sentinel|cluster|postgres-pair         deploy/replicated/: a server is killed for good instead
+#
 # A project of its own on free ports, so that it disturbs no other stack; everything is removed at the end, however it
 # ends. Exit code 0 means: the stack came up healthy, the load broke no rule, a worker was killed with orders in its
 # hands, the other one took them over in time, Postgres holds exactly the orders that were accepted, as many as there was
 # stock, and the audit is all zeros.
+#
+# With a server instead of a worker: another one takes its place in time, and the rest is the same.
 #
 # Images are made by deploy/local-images.sh unless REDIS_IMAGE, POSTGRES_IMAGE or SLUICE_IMAGE name them. COMPOSE names
 # the command to use (deploy/compose-tool.sh).
@@ -28,6 +33,15 @@ readonly start_limit_s=240
 readonly takeover_limit_s=20 looking_s=5
 # For everything else that is waited for.
 readonly wait_limit_s=60
+
+# What is put on top of docker-compose.yml.
+readonly replicated=${1:-}
+compose_files=(--file "$root/docker-compose.yml")
+[[ -z $replicated ]] || compose_files+=(--file "$deploy/replicated/$replicated.yml")
+readonly compose_files
+
+# Where Postgres takes writes; its standby after a fail-over.
+postgres=postgres
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/sluice-compose-test.XXXXXX")
 readonly work
@@ -53,7 +67,7 @@ since() {
 	awk -v us=$(($(now) - from)) 'BEGIN { printf "%.1f", us / 1e6 }'
 }
 
-compose() { (cd "$root" && "${compose_command[@]}" --project-name "$project" "$@"); }
+compose() { (cd "$root" && "${compose_command[@]}" --project-name "$project" "${compose_files[@]}" "$@"); }
 
 finish() {
 	local code=$?
@@ -88,7 +102,7 @@ until_true() {
 
 sql() {
 	# shellcheck disable=SC2016 # the variables are the container's
-	compose exec -T postgres sh -c 'psql --no-psqlrc -v ON_ERROR_STOP=1 -U "$POSTGRES_USER" -d "$POSTGRES_DB" -At' <<<"$1"
+	compose exec -T "$postgres" sh -c 'psql --no-psqlrc -v ON_ERROR_STOP=1 -U "$POSTGRES_USER" -d "$POSTGRES_DB" -At' <<<"$1"
 }
 
 sluice() { compose run --rm -T cli "$@"; }
@@ -173,12 +187,15 @@ start() {
 		POSTGRES_OPERATOR_PASSWORD=compose-test-pg-operator
 	export REDIS_API_PASSWORD=compose-test-redis-api REDIS_WORKER_PASSWORD=compose-test-redis-worker \
 		REDIS_OPERATOR_PASSWORD=compose-test-redis-operator
+	export REDIS_REPLICA_PASSWORD=compose-test-redis-replica REDIS_SENTINEL_PASSWORD=compose-test-redis-sentinel \
+		REDIS_CLUSTER_PASSWORD=compose-test-redis-cluster POSTGRES_REPLICATION_PASSWORD=compose-test-pg-replication
+	export SLUICE_NET=172.30.$((1 + RANDOM % 250))
 	export PAYMENT_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	local from wait=(--wait --wait-timeout "$start_limit_s")
 	from=$(now)
 	[[ $(compose up --help 2>&1) == *--wait-timeout* ]] || wait=(-d)
-	timeout "$((start_limit_s * 2))" "${compose_command[@]}" --project-name "$project" --file "$root/docker-compose.yml" \
-		up "${wait[@]}" --scale worker=2 >"$work/up" 2>&1 || {
+	(cd "$root" && timeout "$((start_limit_s * 2))" "${compose_command[@]}" --project-name "$project" "${compose_files[@]}" \
+		up "${wait[@]}" --scale worker=2) >"$work/up" 2>&1 || {
 		cat "$work/up" >&2
 		fail 'the stack did not come up'
 	}
@@ -271,6 +288,41 @@ kill_a_worker() {
 	say "all of them persisted $(since "$killed_at") s after the kill (limit $takeover_limit_s s)"
 }
 
+# server_of_sale prints the service whose Redis has the sale: at the start, the primaries are the first three.
+server_of_sale() {
+	local service p
+	for service in redis redis-2 redis-3; do
+		for ((p = 0; p < partitions; p++)); do printf 'EXISTS sluice:{p%02d}:sale:%s\n' "$p" "$sale"; done |
+			compose exec -T -e REDISCLI_AUTH="$REDIS_OPERATOR_PASSWORD" "$service" redis-cli --user sluice-operator >"$work/has"
+		if grep -qx 1 "$work/has"; then
+			echo "$service"
+			return
+		fi
+	done
+	fail 'no Redis has the sale'
+}
+
+# kill_a_server kills one that is a primary, never to come back, and has another one take its place.
+kill_a_server() {
+	local service container
+	service=postgres
+	[[ $replicated == postgres-pair ]] || service=$(server_of_sale)
+	container=$(compose ps -q "$service")
+	still_loading || fail 'the load was over before the server was killed: this proved nothing'
+	say "$service is killed in mid-flow, $(persisted) of $stock orders persisted"
+	docker kill --signal KILL "$container" >/dev/null
+	killed_at=$(now)
+	if [[ $service == postgres ]]; then
+		postgres=postgres-2
+		compose exec -T "$postgres" sh /etc/sluice/replicated/postgres-promote.sh >/dev/null
+	fi
+	touch "$work/killed"
+	local before
+	before=$(persisted)
+	until_true 'orders are persisted again' "$wait_limit_s" persisted_at_least $((before + 500))
+	say "orders are accepted and persisted again $(since "$killed_at") s after the kill"
+}
+
 wait_for_load() {
 	local code=0
 	wait "$load_pid" || code=$?
@@ -292,6 +344,7 @@ check_counts() {
 	cmp -s "$work/accepted" "$work/rows" ||
 		fail "Postgres has other orders than were accepted: $(LC_ALL=C comm -3 "$work/accepted" "$work/rows")"
 	say "Postgres has exactly the $rows accepted orders"
+	[[ -z $replicated ]] || return 0 # the audit has a look at all servers
 	until_true 'all events settled' "$wait_limit_s" nothing_left
 	say "all events are settled $(since "$killed_at") s after the kill"
 }
@@ -315,7 +368,11 @@ main() {
 	sluice sale create --id "$sale" --title 'Compose drop' --stock "$stock" --opens now --closes +1h
 	load
 	until_true 'a tenth of the orders persisted' "$wait_limit_s" persisted_at_least $((stock / 10))
-	kill_a_worker
+	if [[ -z $replicated ]]; then
+		kill_a_worker
+	else
+		kill_a_server
+	fi
 	wait_for_load
 	check_counts
 	sluice workers

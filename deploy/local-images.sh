@@ -26,7 +26,7 @@ readonly server_uid=999
 # Nobody's id in the images without a shell; the number that distroless images use.
 readonly sluice_uid=65532
 # What the entrypoints, health checks and the port check of testcontainers run.
-readonly shell_tools=(sh awk cat chmod chown env grep id ls mkdir rm setpriv sleep)
+readonly shell_tools=(sh awk cat chmod chown env grep id ls mkdir mv rm setpriv sleep)
 # Holds the fingerprint of the files an image was made from.
 readonly label=sluice.inputs
 

@@ -12,7 +12,7 @@ import (
 type aclCmd struct {
 	Prefix    string `default:"sluice-" placeholder:"TEXT" help:"What the names of the users begin with; api, worker and operator follow."`
 	Functions bool   `help:"For REDIS_FUNCTIONS=true: the users may send no scripts, and call functions."`
-	File      string `placeholder:"PATH" help:"Write an ACL file instead, with hashes of the passwords in REDIS_API_PASSWORD, REDIS_WORKER_PASSWORD, REDIS_OPERATOR_PASSWORD, and of REDIS_ADMIN_PASSWORD for a user admin; or of the files that REDIS_API_PASSWORD_FILE and so on name."`
+	File      string `placeholder:"PATH" help:"Write an ACL file instead, with hashes of the passwords in REDIS_API_PASSWORD, REDIS_WORKER_PASSWORD, REDIS_OPERATOR_PASSWORD, and, where they are set, REDIS_ADMIN_PASSWORD, REDIS_REPLICA_PASSWORD, REDIS_SENTINEL_PASSWORD, REDIS_CLUSTER_PASSWORD, for users of these names; or of the files that REDIS_API_PASSWORD_FILE and so on name."`
 	Newer     bool   `help:"For Redis 7.2 and later, and Valkey: name commands that older servers do not know."`
 }
 
@@ -45,9 +45,13 @@ func (c *aclCmd) write(a *app) error {
 	if err != nil {
 		return err
 	}
-	admin, err := passwordOf("REDIS_ADMIN_PASSWORD")
-	if err != nil {
-		return err
+	var servers acl.Servers
+	for name, password := range map[string]*string{
+		"ADMIN": &servers.Admin, "REPLICA": &servers.Replica, "SENTINEL": &servers.Sentinel, "CLUSTER": &servers.Cluster,
+	} {
+		if *password, err = passwordOf("REDIS_" + name + "_PASSWORD"); err != nil {
+			return err
+		}
 	}
 	var users []acl.User
 	for i, role := range acl.Roles {
@@ -57,7 +61,7 @@ func (c *aclCmd) write(a *app) error {
 		}
 		users = append(users, acl.User{Role: role, Name: c.Prefix + string(role), Password: passwords[i]})
 	}
-	content := acl.File(users, admin, c.Functions, c.Newer)
+	content := acl.File(users, servers, c.Functions, c.Newer)
 	if err := replaceFile(c.File, content, aclFileMode); err != nil {
 		return usagef("--file: %s", err)
 	}
