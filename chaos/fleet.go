@@ -69,7 +69,7 @@ func (f *fleet) client() (redis.UniversalClient, error) {
 		return nil, err
 	}
 	options.ReadTimeout = queryLimit
-	return redis.NewUniversalClient(options), nil
+	return config.NewRedisClient(options), nil
 }
 
 func (f *fleet) close() error {

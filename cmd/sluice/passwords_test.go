@@ -87,10 +87,11 @@ func TestRedisStartsWithTheFileOfUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.acl")
 	out := sluice(t, []string{
 		"REDIS_API_PASSWORD=password-of-the-api", "REDIS_WORKER_PASSWORD=password-of-the-worker",
-		"REDIS_ADMIN_PASSWORD=password-of-the-admin",
+		"REDIS_ADMIN_PASSWORD=password-of-the-admin", "REDIS_REPLICA_PASSWORD=password-of-the-replica",
+		"REDIS_SENTINEL_PASSWORD=password-of-the-sentinel", "REDIS_CLUSTER_PASSWORD=password-of-the-cluster",
 		"REDIS_OPERATOR_PASSWORD_FILE=" + secretFile(t, "password-of-the-operator"),
 	}, "acl", "--file", file).mustFine(t)
-	if want := file + " has 5 users.\n"; out != want {
+	if want := file + " has 8 users.\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 	text, err := os.ReadFile(file)
@@ -118,6 +119,13 @@ func TestRedisStartsWithTheFileOfUsers(t *testing.T) {
 		refused(t, as(user, "password-of-the-admin", "PING"), "WRONGPASS")
 	}
 	must(t, as("admin", "password-of-the-admin", "CONFIG", "SET", "maxclients", "100"))
+	must(t, as("replica", "password-of-the-replica", "REPLCONF", "listening-port", "1"))
+	must(t, as("sentinel", "password-of-the-sentinel", "ROLE"))
+	refused(t, as("cluster", "password-of-the-cluster", "CLUSTER", "MYID"), "This instance has cluster support disabled") // allowed, and this is none
+	for _, user := range []string{"replica", "sentinel", "cluster"} {
+		refused(t, as(user, "password-of-the-"+user, "GET", "sluice:{p00}:sale:a"), "NOPERM")
+		refused(t, as(user, "password-of-the-"+user, "FLUSHALL"), "NOPERM")
+	}
 	must(t, as("", "", "PING"))
 	refused(t, as("", "", "INFO"), "NOPERM")
 }

@@ -20,6 +20,7 @@ if [ ! -s "$conf" ]; then
 		if [ "${CLUSTER:-}" = yes ]; then
 			echo 'cluster-enabled yes'
 			echo 'cluster-node-timeout 5000'
+			echo 'cluster-require-full-coverage no' # a dead node closes its own sales only
 		elif [ -n "${REPLICA_OF:-}" ]; then
 			echo "replicaof $REPLICA_OF 6379"
 		fi

@@ -22,6 +22,10 @@ const (
 	redisReadTimeout  = 3 * time.Second
 	redisPoolTimeout  = time.Second // waiting for a free connection
 	redisPoolSize     = 32          // one process' commands at once; batching leaves most idle
+
+	// topologyMaxAge is how old a client's picture of a cluster may be. A server that answers MOVED corrects it at once;
+	// one that died and stays away answers nothing, and the client would go on to call it for a minute, by default.
+	topologyMaxAge = time.Second
 )
 
 // redisKeepalive bounds how long a connection to a machine that vanished is kept while nobody uses it: 30 s. Redis'
@@ -63,6 +67,16 @@ func (c *Config) RedisOptions() (*redis.UniversalOptions, error) {
 		opts.TLSConfig.RootCAs = c.RedisCA // the dialer has the same config
 	}
 	return opts, err
+}
+
+// NewRedisClient makes a client of what RedisOptions returns; it does not connect yet.
+func NewRedisClient(opts *redis.UniversalOptions) redis.UniversalClient {
+	if !opts.IsClusterMode {
+		return redis.NewUniversalClient(opts)
+	}
+	cluster := opts.Cluster()
+	cluster.ClusterStateReloadInterval = topologyMaxAge
+	return redis.NewClusterClient(cluster)
 }
 
 // certificates reads a file of certificates in PEM, which are no secret.

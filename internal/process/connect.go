@@ -162,7 +162,7 @@ func OpenRedis(cfg config.Config) (redis.UniversalClient, error) {
 }
 
 func newClient(cfg config.Config, opts *redis.UniversalOptions) redis.UniversalClient {
-	rdb := redis.NewUniversalClient(opts)
+	rdb := config.NewRedisClient(opts)
 	if cfg.RedisFunctions {
 		functions.Use(rdb)
 	}

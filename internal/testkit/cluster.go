@@ -23,7 +23,7 @@ func ClusterClient(t testing.TB, url string) *redis.ClusterClient {
 	if err != nil {
 		t.Fatalf("Redis URL: %v", err)
 	}
-	client, ok := redis.NewUniversalClient(options).(*redis.ClusterClient)
+	client, ok := config.NewRedisClient(options).(*redis.ClusterClient)
 	if !ok {
 		t.Fatalf("%s is not the URL of a cluster", url)
 	}

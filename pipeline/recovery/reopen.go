@@ -95,7 +95,7 @@ func (r *round) awaitJournals(ctx context.Context, g pipeline.Generation, partit
 // stillReopening fails when one of the partitions is not open for lost accepts any more. A look that fails says
 // nothing.
 func (r *round) stillReopening(ctx context.Context, partitions []pipeline.Partition) error {
-	states, _, err := r.look(ctx)
+	s, err := r.look(ctx)
 	if err != nil {
 		if installation.IsForeign(err) {
 			return err
@@ -103,7 +103,7 @@ func (r *round) stillReopening(ctx context.Context, partitions []pipeline.Partit
 		return nil
 	}
 	for _, p := range partitions {
-		if states[p] != lua.Reopening {
+		if s.states[p] != lua.Reopening && s.states[p] != unreached {
 			return errOvertaken(p)
 		}
 	}

@@ -4,29 +4,47 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"sluice/lua"
 	"sluice/pipeline"
 )
 
-// seenPartition is what the previous look saw of a partition.
+// seenPartition is what the last look that reached a partition saw of it.
 type seenPartition struct {
-	runID string
-	due   bool // kept accepts must be submitted again once it is open for them
+	runID  string
+	looked time.Time   // when that look began; zero before the first
+	due    bool        // kept accepts must be submitted again once it is open for them
+	away   atomic.Bool // the latest look did not reach it
+}
+
+// awayForLong is how long a server may be away until a process counts as one that sees Redis without it. A replica
+// takes over within seconds: a process that does not find it then is cut off from it, and the verification of what took
+// over must not wait for that process for minutes. Where nothing takes over, there is no verification to hold up.
+const awayForLong = 15 * time.Second
+
+// seesEnough reports whether a look that began at some time reached every partition that is not away for long.
+func (v *Verifier) seesEnough(began time.Time) bool {
+	for p := range v.seen {
+		if v.seen[p].away.Load() && began.Sub(v.seen[p].looked) < awayForLong {
+			return false
+		}
+	}
+	return true
 }
 
 // mayHaveMissed reports whether a partition can have lost something and be open again since the previous look, because
-// this process was stopped or cut off from Redis. What was rebuilt does not open during the grace, so looks that are
-// closer together notice it. The run_id is no help: a flush does not change it. The wall clock counts the time in which
-// the machine slept; the monotonic one can't be set.
-func (v *Verifier) mayHaveMissed(now time.Time) bool {
-	since := max(now.Sub(v.looked), now.Round(0).Sub(v.looked.Round(0)))
-	return !v.looked.IsZero() && since >= reopenGrace
+// this process was stopped or cut off from its server. What was rebuilt does not open during the grace, so looks that
+// are closer together notice it. The run_id is no help: a flush does not change it. The wall clock counts the time in
+// which the machine slept; the monotonic one can't be set.
+func (s *seenPartition) mayHaveMissed(now time.Time) bool {
+	since := max(now.Sub(s.looked), now.Round(0).Sub(s.looked.Round(0)))
+	return !s.looked.IsZero() && since >= reopenGrace
 }
 
-// note records whether the kept accepts of a partition have to be submitted again.
-func (v *Verifier) note(p pipeline.Partition, state lua.Trust, runID string) {
+// note records whether the kept accepts of a partition have to be submitted again, after a look that reached it.
+func (v *Verifier) note(p pipeline.Partition, state lua.Trust, runID string, began time.Time) {
 	gauge := v.Metrics.trusted.WithLabelValues(p.String())
 	gauge.Set(1)
 	seen := &v.seen[p]
@@ -34,10 +52,10 @@ func (v *Verifier) note(p pipeline.Partition, state lua.Trust, runID string) {
 		gauge.Set(0)
 		seen.due = true
 	}
-	if seen.runID != "" && seen.runID != runID {
+	if seen.runID != "" && seen.runID != runID || seen.mayHaveMissed(time.Now()) {
 		seen.due = true
 	}
-	seen.runID = runID
+	seen.runID, seen.looked = runID, began
 }
 
 // resubmitDue submits kept accepts again on the partitions where that is due, once they take them, and says so in
@@ -50,7 +68,7 @@ func (v *Verifier) resubmitDue(ctx context.Context, states []lua.Trust) error {
 	}
 	var due []pipeline.Partition
 	for p, state := range states {
-		if v.seen[p].due && state != lua.Untrusted {
+		if v.seen[p].due && state != lua.Untrusted && state != unreached {
 			due = append(due, pipeline.Partition(p))
 		}
 	}

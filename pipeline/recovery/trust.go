@@ -1,7 +1,13 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"sluice/lua"
 	"sluice/pipeline"
@@ -24,32 +30,89 @@ func (v *Verifier) readInstallation(ctx context.Context) error {
 // superseded is the trust in a server that another one has replaced, although it trusts itself.
 const superseded lua.Trust = "superseded"
 
-// look reads whether each partition is trusted, and which server process has it. A partition that belongs to another
-// installation is an error: this one must not verify it.
-func (v *Verifier) look(ctx context.Context) (states []lua.Trust, runIDs []string, err error) {
-	if err := v.readInstallation(ctx); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(installation.WithLook(ctx), retry.CommandTimeout)
-	defer cancel()
-	states, runIDs = make([]lua.Trust, v.Partitions), make([]string, v.Partitions)
-	for p := range states {
-		p := pipeline.Partition(p)
-		fence := int64(v.Fence.Generation(p)) // before the look: a verification that begins later is no reason
-		verified, err := lua.ReadTrust(ctx, v.Redis, v.Keys.ForVerify(p, v.id))
+// unreached is what is known of a partition whose server does not answer.
+const unreached lua.Trust = "unreached"
+
+const (
+	// lookAtOnce is how many partitions are looked at together: those of a server that hangs are given up in the time of a
+	// few calls.
+	lookAtOnce = 16
+	// lookAgain bounds the look at a partition that did not answer the last time, so that looks at the others remain
+	// closer together than reopenGrace.
+	lookAgain = time.Second
+)
+
+// sight is what a look saw, by partition.
+type sight struct {
+	states []lua.Trust
+	runIDs []string // the server process that has it
+	errs   []error  // why it was not reached
+}
+
+// away is why some partitions were not reached; nil where all were.
+func (s *sight) away() error {
+	var first error
+	n := 0
+	for _, err := range s.errs {
 		if err != nil {
-			return nil, nil, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say whether it is verified")
-		}
-		states[p], runIDs[p] = verified.Trust, verified.Server
-		itself := verified.Trust == lua.Trusted || verified.Trust == lua.Reopening
-		if itself && verified.Generation < fence {
-			states[p] = superseded
-		}
-		if states[p] == lua.Foreign {
-			return nil, nil, v.foreign(ctx, p)
+			first = cmp.Or(first, err)
+			n++
 		}
 	}
-	return states, runIDs, nil
+	if first == nil {
+		return nil
+	}
+	return pipeline.Wrap(pipeline.KindUnavailable, first,
+		fmt.Sprintf("Redis did not say whether it is verified, for %d of %d partitions", n, len(s.errs)))
+}
+
+// look reads whether each partition is trusted. It fails where none is reached. A partition that belongs to another
+// installation is an error: this one must not verify it. One whose server is away holds no other up.
+func (v *Verifier) look(ctx context.Context) (*sight, error) {
+	if err := v.readInstallation(ctx); err != nil {
+		return nil, err
+	}
+	s := &sight{
+		states: make([]lua.Trust, v.Partitions), runIDs: make([]string, v.Partitions), errs: make([]error, v.Partitions),
+	}
+	var each errgroup.Group
+	each.SetLimit(lookAtOnce)
+	for p := range s.states {
+		each.Go(func() error { return v.lookAt(ctx, pipeline.Partition(p), s) })
+	}
+	if err := each.Wait(); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(s.states, func(state lua.Trust) bool { return state != unreached }) {
+		return nil, s.away()
+	}
+	return s, nil
+}
+
+// lookAt looks at one partition. Its error is that the partition is another installation's.
+func (v *Verifier) lookAt(ctx context.Context, p pipeline.Partition, s *sight) error {
+	limit := retry.CommandTimeout
+	if v.seen[p].away.Load() {
+		limit = lookAgain
+	}
+	call, cancel := context.WithTimeout(installation.WithLook(ctx), limit)
+	defer cancel()
+	fence := int64(v.Fence.Generation(p)) // before the look: a verification that begins later is no reason
+	verified, err := lua.ReadTrust(call, v.Redis, v.Keys.ForVerify(p, v.id))
+	v.seen[p].away.Store(err != nil)
+	if err != nil {
+		s.states[p], s.errs[p] = unreached, err
+		return nil
+	}
+	s.states[p], s.runIDs[p] = verified.Trust, verified.Server
+	itself := verified.Trust == lua.Trusted || verified.Trust == lua.Reopening
+	if itself && verified.Generation < fence {
+		s.states[p] = superseded
+	}
+	if s.states[p] == lua.Foreign {
+		return v.foreign(ctx, p)
+	}
+	return nil
 }
 
 // foreign returns the error that names the installation to which a partition belongs.

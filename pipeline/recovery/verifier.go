@@ -92,9 +92,8 @@ type KeptAccepts interface {
 type Verifier struct {
 	VerifierConfig
 
-	seen   []seenPartition // in the previous look, per partition
-	id     string          // of the installation; empty until it is read
-	looked time.Time       // when the previous look began; zero before the first
+	seen []seenPartition // in the previous look, per partition
+	id   string          // of the installation; empty until it is read
 
 	saw      atomic.Pointer[time.Time] // when the last look began at a server that may be used; nil before the first
 	running  bool                      // by Run: the process lives for long enough to examine Postgres
@@ -155,8 +154,8 @@ func (v *Verifier) Run(ctx context.Context) {
 	}
 }
 
-// SeesRedis reports whether the server was reached a moment ago, and was not replaced by another: whether this process
-// can submit its accepts again. It may be called while Run runs.
+// SeesRedis reports whether the servers were reached a moment ago, and were not replaced by others: whether this process
+// can submit its accepts again. One that was away for long does not count. It may be called while Run runs.
 func (v *Verifier) SeesRedis() bool {
 	if v.covering.Load() {
 		return true
@@ -198,44 +197,53 @@ func (v *Verifier) Ensure(ctx context.Context) error {
 }
 
 // tick looks once, submits recent accepts again where something may be lost, and verifies what is not trusted unless
-// another process does. It reports whether every partition is trusted.
+// another process does. It reports whether every partition is trusted. Partitions whose server is away hold no others up.
 func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 	began := time.Now()
-	states, runIDs, err := v.look(ctx)
-	replaced := slices.Contains(states, superseded)
-	if err == nil && replaced {
+	s, err := v.look(ctx)
+	if err == nil && slices.Contains(s.states, superseded) {
 		err = installation.ErrSuperseded
+	} else if err == nil {
+		err = s.away()
 	}
 	if v.Found != nil {
 		v.Found(err)
 	}
-	if err != nil && !replaced {
+	if s == nil {
 		return false, err
 	}
-	missed := v.mayHaveMissed(time.Now())
-	v.looked = began
-	trusted = true
-	for p, state := range states {
-		v.note(pipeline.Partition(p), state, runIDs[p])
-		v.seen[p].due = v.seen[p].due || missed
-		trusted = trusted && state == lua.Trusted
+	untrusted := v.noteAll(s, began)
+	if errors.Is(err, installation.ErrSuperseded) {
+		return false, err // what was accepted here is submitted to the other server, as soon as it is reached
 	}
-	if replaced { // what was accepted here is submitted to the other server, as soon as it is reached
-		return false, err
+	if v.seesEnough(began) {
+		v.saw.Store(&began)
 	}
-	v.saw.Store(&began)
 	if v.examines() && v.Fence.Unexamined() {
 		// First: a verification believes what Postgres says.
 		if _, err := v.Store.RunExclusively(ctx, verifyName, v.examine); err != nil {
 			return false, err
 		}
 	}
-	err = v.resubmitDue(ctx, states)
-	if trusted {
-		return true, err
+	err = errors.Join(err, v.resubmitDue(ctx, s.states))
+	if !untrusted {
+		return s.away() == nil, err
 	}
 	_, verifyErr := v.Store.RunExclusively(ctx, verifyName, v.verifyUntrusted)
 	return false, errors.Join(err, verifyErr)
+}
+
+// noteAll records what a look saw, and reports whether a partition that was reached is not trusted.
+func (v *Verifier) noteAll(s *sight, began time.Time) (untrusted bool) {
+	for p, state := range s.states {
+		if state == unreached {
+			v.Metrics.trusted.WithLabelValues(pipeline.Partition(p).String()).Set(0)
+			continue
+		}
+		v.note(pipeline.Partition(p), state, s.runIDs[p], began)
+		untrusted = untrusted || state != lua.Trusted
+	}
+	return untrusted
 }
 
 // examines reports whether this Verifier compares Postgres with Redis.
@@ -251,14 +259,14 @@ func (v *Verifier) verifyUntrusted(ctx context.Context) error {
 	if err := v.Fence.Examined(); err != nil && v.examines() { // a Postgres that has forgotten something is no measure
 		return err
 	}
-	states, _, err := v.look(ctx)
+	s, err := v.look(ctx)
 	if err != nil {
 		return err
 	}
 	var untrusted, reopening []pipeline.Partition
-	for p, state := range states {
+	for p, state := range s.states {
 		switch state {
-		case lua.Trusted, superseded:
+		case lua.Trusted, superseded, unreached:
 		case lua.Reopening: // its verifier has died
 			reopening = append(reopening, pipeline.Partition(p))
 		default:

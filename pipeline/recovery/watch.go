@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,23 +17,21 @@ const watchEvery = 2 * time.Second
 // an older state that was restored into the same server process.
 func (v *Verifier) Job() pipeline.Job {
 	return pipeline.Job{Name: "watch", Every: watchEvery, Run: func(ctx context.Context) error {
-		states, _, err := v.look(ctx)
+		s, err := v.look(ctx)
 		if err != nil {
 			return err
 		}
 		var trusted []pipeline.Partition
-		for p, state := range states {
+		for p, state := range s.states {
 			if state == lua.Trusted {
 				trusted = append(trusted, pipeline.Partition(p))
 			}
 		}
-		if err := v.watchLedger(ctx); err != nil {
-			return err
-		}
+		ledgerErr := v.watchLedger(ctx) // of a server that is away, maybe, which holds the look at others not up
 		r := v.newRound("watch")
 		behind, err := r.behind(ctx, trusted, false)
 		if err != nil || len(behind) == 0 {
-			return err
+			return errors.Join(ledgerErr, err)
 		}
 		var lossy []pipeline.Partition
 		for p := range behind {
@@ -41,7 +40,7 @@ func (v *Verifier) Job() pipeline.Job {
 		v.Log.Error("Redis has lost something without a restart; its partitions are verified anew",
 			"partitions", fmt.Sprint(lossy))
 		_, err = v.Store.RunExclusively(ctx, verifyName, func(ctx context.Context) error { return r.verify(ctx, lossy) })
-		return err
+		return errors.Join(ledgerErr, err)
 	}}
 }
 

@@ -33,9 +33,9 @@ type clusterRig struct {
 
 const clusterShare = 6 // units of the sale on each partition
 
-func newClusterRig(t *testing.T) *clusterRig {
+func newClusterRig(t *testing.T, config ...string) *clusterRig {
 	t.Helper()
-	cluster := testkit.PrivateCluster(t)
+	cluster := testkit.PrivateCluster(t, config...)
 	sale := pipeline.Sale{
 		Total: 4 * clusterShare, PaymentWindow: time.Hour, UnitPrice: 500, Currency: "EUR", Waitlist: 1000,
 		Partitions: []pipeline.Partition{0, 1, 2, 3},
@@ -146,6 +146,15 @@ func (r *clusterRig) orders(status string) (n int) {
 		r.Error(err)
 	}
 	return n
+}
+
+// examined reports whether this Postgres was compared with Redis, which needs every node.
+func (r *clusterRig) examined() (is bool) {
+	query := `select exists (select from examined_server where identity = server_identity())`
+	if err := r.SQL.QueryRow(r.Ctx(), query).Scan(&is); err != nil {
+		r.Error(err)
+	}
+	return is
 }
 
 // flood has newcomers ask for units of a sale that has none, until they are answered without Redis.
@@ -276,6 +285,42 @@ func TestASaleOnACluster(t *testing.T) {
 		if stats := r.node(n).Info(r.Ctx(), "errorstats").Val(); strings.Contains(stats, "CROSSSLOT") {
 			t.Errorf("node %d refused keys of several slots: %s", n, stats)
 		}
+	}
+}
+
+// While a node is dead and no other takes its place, one that restarts is verified, and sells again.
+func TestADeadNodeHoldsNoOtherUp(t *testing.T) {
+	t.Parallel()
+	r := newClusterRig(t, "cluster-require-full-coverage no")
+	r.Verifies()
+	testkit.Eventually(t, pipelinetest.SettleLimit, "Postgres is compared with all nodes", func() bool {
+		return r.Trusted() && r.examined()
+	})
+	const dead, restarts = 2, 0
+	nodes, open := r.cluster.Nodes(), r.partitionsOn(restarts)
+	if err := nodes[dead].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes[restarts].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes[restarts].Restart(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	users := r.buyers("buyer", 1)
+	for _, p := range open {
+		r.order(users[p])
+	}
+	if err := nodes[dead].Restart(r.Ctx()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, pipelinetest.SettleLimit, "all nodes are verified again", r.Trusted)
+	r.order(users...) // those who have an order already keep it
+	r.serve()
+	r.Settled()
+	r.Balanced(r.Sale, int64(len(users)))
+	if got := r.Rebuilds(); len(got) != 0 {
+		t.Errorf("rebuilt: %+v, want none: the disks have everything", got)
 	}
 }
 
