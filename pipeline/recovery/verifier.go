@@ -154,8 +154,8 @@ func (v *Verifier) Run(ctx context.Context) {
 	}
 }
 
-// SeesRedis reports whether the servers were reached a moment ago, and were not replaced by others: whether this process
-// can submit its accepts again. One that was away for long does not count. It may be called while Run runs.
+// SeesRedis reports whether the servers were reached a moment ago, and were not replaced by others: whether this
+// process can submit its accepts again. One that was away for long does not count. It may be called while Run runs.
 func (v *Verifier) SeesRedis() bool {
 	if v.covering.Load() {
 		return true
@@ -197,7 +197,7 @@ func (v *Verifier) Ensure(ctx context.Context) error {
 }
 
 // tick looks once, submits recent accepts again where something may be lost, and verifies what is not trusted unless
-// another process does. It reports whether every partition is trusted. Partitions whose server is away hold no others up.
+// another process does. It reports whether every partition is trusted. Those whose server is away hold no others up.
 func (v *Verifier) tick(ctx context.Context) (trusted bool, err error) {
 	began := time.Now()
 	s, err := v.look(ctx)
