@@ -100,7 +100,7 @@ func closeDistributed() error {
 func NeedCitus(t testing.TB) {
 	t.Helper()
 	if !localservers.HasCitus() {
-		t.Skip("needs Citus, which is not installed for the Postgres of this machine")
+		t.Skip("needs Citus, which is not installed here")
 	}
 }
 
