@@ -154,13 +154,18 @@ func (s *Store) Sales(ctx context.Context, filter pipeline.SalesFilter) ([]*pipe
 
 // BeginPublish says that a sale is about to be put into Redis, where it never was, or changed there. It returns once
 // the standbys have the definition that was read before: Redis must not sell what a fail-over of Postgres would forget.
-func (s *Store) BeginPublish(ctx context.Context, id string) error {
+// The partitions are those on which it must have been before: something of it is stored.
+func (s *Store) BeginPublish(ctx context.Context, id string) ([]pipeline.Partition, error) {
 	_, err := s.exec(ctx, "mark sale", `
 		with marked as (
 			update sales set loading_at = now() where id = $1 and loading_at is null and loaded_at is null
 		)
 		`+confirmQuery, id)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return queryAll(ctx, s, "sale "+id, pgx.RowTo[pipeline.Partition], `
+		select partition from watermarks where sale_id = $1`, id)
 }
 
 // MarkLoaded records that a sale was put into Redis. Only the first call changes anything. KindNotFound: no such sale.

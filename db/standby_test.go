@@ -274,7 +274,10 @@ func TestWhatIsActedUponIsConfirmed(t *testing.T) {
 			_, err := p.store.KnownOrders(ctx, "drop", []string{batch[4].OrderID})
 			return err
 		}),
-		"a sale to publish": twice(func(ctx context.Context) error { return p.store.BeginPublish(ctx, "drop") }),
+		"a sale to publish": twice(func(ctx context.Context) error {
+			_, err := p.store.BeginPublish(ctx, "drop")
+			return err
+		}),
 		"events to send": twice(func(ctx context.Context) error {
 			_, err := p.store.NextEvents(ctx, 0, nil, 10)
 			return err
@@ -289,7 +292,8 @@ func TestWhatIsActedUponIsConfirmed(t *testing.T) {
 		})
 	}
 	p.back()
-	ok(t, p.store.BeginPublish(p.ctx(), "drop"))
+	_, err := p.store.BeginPublish(p.ctx(), "drop")
+	ok(t, err)
 }
 
 func twice(step func(ctx context.Context) error) [2]func(ctx context.Context) error {

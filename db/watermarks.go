@@ -34,7 +34,7 @@ select s.id, p.partition, s.version, coalesce(w.seq, 0), coalesce(w.released, 0)
 			where l.sale_id = s.id and l.partition = p.partition and left_ticket is not null),
 		0) else 0 end,
 	s.loaded_at is not null or w.sale_id is not null,
-	coalesce(w.moved_in, 0), coalesce(w.moved_out, 0), coalesce(w.moves_settled, 0)
+	coalesce(w.moved_in, 0), coalesce(w.moved_out, 0), coalesce(w.moves_settled, 0), s.moves > 0
 from sales s
 cross join lateral unnest(s.partitions) as p (partition)
 left join watermarks w on w.sale_id = s.id and w.partition = p.partition
@@ -50,7 +50,7 @@ func (s *Store) Watermarks(ctx context.Context) ([]pipeline.Watermark, error) {
 	return queryAll(ctx, s, "watermarks", func(row pgx.CollectableRow) (pipeline.Watermark, error) {
 		var m pipeline.Watermark
 		err := row.Scan(&m.SaleID, &m.Partition, &m.Version, &m.Accepted, &m.Released, &m.Lost, &m.Tickets, &m.Loaded,
-			&m.MovedIn, &m.MovedOut, &m.MovesSettled)
+			&m.MovedIn, &m.MovedOut, &m.MovesSettled, &m.Moved)
 		return m, err
 	}, watermarksQuery)
 }

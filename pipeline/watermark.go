@@ -13,5 +13,6 @@ type Watermark struct {
 	// Units that came from, and went to, other partitions, and how often a rebuild decided what becomes of moves.
 	MovedIn, MovedOut, MovesSettled int64
 
+	Moved  bool // units of the sale were moved between partitions, or were to be
 	Loaded bool // Redis was given the sale; otherwise it was only about to be, and may have it or not
 }

@@ -210,7 +210,11 @@ func (v *Verifier) readMarksPage(
 		has := marks{settled: number(values[0]), released: number(values[1]), movesDone: number(values[2])}
 		has.latestMove = has.movesDone
 		if fields[i] != nil {
-			for _, field := range fields[i].Val() {
+			names, err := fields[i].Result()
+			if err != nil {
+				return pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not answer with the moves of a sale")
+			}
+			for _, field := range names {
 				if half, move, ok := strings.Cut(field, ":"); ok && (half == "in" || half == "out") {
 					has.latestMove = max(has.latestMove, number(move))
 				}

@@ -51,6 +51,9 @@ func (r *round) verify(ctx context.Context, partitions []pipeline.Partition) err
 	if err != nil {
 		return err
 	}
+	if err := r.addMoved(ctx, partitions, behind); err != nil {
+		return err
+	}
 	var clean, lossy []pipeline.Partition
 	for _, p := range partitions {
 		if len(behind[p]) == 0 {

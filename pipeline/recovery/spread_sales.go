@@ -2,9 +2,34 @@ package recovery
 
 import (
 	"context"
+	"slices"
 
 	"sluice/pipeline"
 )
+
+// addMoved adds what partitions have of sales whose units have moved, also where their counters are behind nothing. Redis
+// counts a move before Postgres knows of it. So one that is not noted yet may hide that a later one was lost, and one
+// that took nothing adds nothing: only a rebuild makes moves and stock agree.
+func (r *round) addMoved(
+	ctx context.Context, partitions []pipeline.Partition, losses map[pipeline.Partition][]loss,
+) error {
+	watermarks, err := r.Store.Watermarks(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range watermarks {
+		listed := slices.ContainsFunc(losses[m.Partition], func(l loss) bool { return l.watermark.SaleID == m.SaleID })
+		if !m.Moved || listed || !slices.Contains(partitions, m.Partition) {
+			continue
+		}
+		state, err := r.readState(ctx, m)
+		if err != nil {
+			return err
+		}
+		losses[m.Partition] = append(losses[m.Partition], loss{watermark: m, state: state, why: "moves"})
+	}
+	return nil
+}
 
 // withSpread adds all partitions of the sales that are on several. Postgres may have forgotten moves of units between
 // them, so what they have is made to agree again with what it knows: all of them together, before any of them opens.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,8 +25,8 @@ type Store interface {
 	CreateSale(ctx context.Context, sale *pipeline.Sale) error
 	ChangeSale(ctx context.Context, id, actor string, change pipeline.SaleChange) (*pipeline.Sale, error)
 	// BeginPublish says that a sale is about to be put into Redis, or changed there, and returns once Postgres' standbys
-	// have what was read of it. MarkLoaded says that it is there.
-	BeginPublish(ctx context.Context, id string) error
+	// have what was read of it. It returns the partitions on which Redis had it before. MarkLoaded says that it is there.
+	BeginPublish(ctx context.Context, id string) ([]pipeline.Partition, error)
 	MarkLoaded(ctx context.Context, id string) error
 }
 
@@ -113,25 +114,28 @@ func (p *Publisher) Publish(ctx context.Context, sale *pipeline.Sale) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	if err := p.store.BeginPublish(ctx, sale.ID); err != nil {
+	started, err := p.store.BeginPublish(ctx, sale.ID)
+	if err != nil {
 		return err
 	}
+	var failed error // on one partition, which holds no other up
 	for _, partition := range sale.Partitions {
-		if err := p.publishShare(ctx, sale, partition); err != nil {
-			return err
-		}
+		// What is stored proves that it was loaded, even where the process died before it could record that.
+		loaded := !sale.LoadedAt.IsZero() || slices.Contains(started, partition)
+		failed = errors.Join(failed, p.publishShare(ctx, sale, partition, loaded))
 	}
-	if !sale.LoadedAt.IsZero() {
-		return nil
+	if failed != nil || !sale.LoadedAt.IsZero() {
+		return failed
 	}
 	return p.store.MarkLoaded(ctx, sale.ID)
 }
 
-func (p *Publisher) publishShare(ctx context.Context, sale *pipeline.Sale, partition pipeline.Partition) error {
+func (p *Publisher) publishShare(
+	ctx context.Context, sale *pipeline.Sale, partition pipeline.Partition, wasLoaded bool,
+) error {
 	key, share := p.keys.Sale(partition, sale.ID), sale.ShareOf(partition, sale.Total)
 	fields := SaleFields(sale, partition, share)
-	if sale.LoadedAt.IsZero() &&
-		sale.Sold == 0 { // orders prove that it was loaded, even where the process died before it could record that
+	if !wasLoaded {
 		if err := redisstore.CreateGroups(ctx, p.rdb, p.keys, p.partitions); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (p *Publisher) Reduce(ctx context.Context, id, actor string, to int64) (*pi
 // endReduction asks Redis for the units of a reduction that is under way, and notes what it said. It returns the sale
 // after it, with the total that it has then.
 func (p *Publisher) endReduction(ctx context.Context, sale *pipeline.Sale) (*pipeline.Sale, error) {
-	if err := p.store.BeginPublish(ctx, sale.ID); err != nil {
+	if _, err := p.store.BeginPublish(ctx, sale.ID); err != nil {
 		return sale, err
 	}
 	for range reductionTries {

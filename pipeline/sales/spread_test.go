@@ -78,3 +78,28 @@ func TestAReductionTakesUnitsFromWhereTheyAre(t *testing.T) {
 	r.WorkAll()
 	r.Balanced(r.Stored(sale.ID), 2)
 }
+
+// TestASaleThatWasLoadedInPart: the process that created it died on the way, and others have bought since. Where nothing
+// is stored of it, it was never loaded.
+func TestASaleThatWasLoadedInPart(t *testing.T) {
+	t.Parallel()
+	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 8, Spread: 4}})
+	sold, missing := r.Sale.Partitions[0], r.Sale.Partitions[2]
+	r.Exec(1, `update sales set loaded_at = null, sold = 1 where id = $1`, r.Sale.ID)
+	r.Exec(1, `insert into watermarks (sale_id, partition, seq) values ($1, $2, 1)
+		on conflict (sale_id, partition) do update set seq = 1`, r.Sale.ID, sold)
+	for _, p := range []pipeline.Partition{sold, missing} {
+		if err := r.Redis.Del(r.Ctx(), r.Keys.Sale(p, r.Sale.ID)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := r.Publisher.Publish(r.Ctx(), r.Stored(r.Sale.ID))
+	if pipeline.KindOf(err) != pipeline.KindNotLoaded {
+		t.Errorf("got %v, want KindNotLoaded: Redis has lost a part of it", err)
+	}
+	for p, want := range map[pipeline.Partition]int64{sold: 0, missing: 1} {
+		if got := r.Redis.Exists(r.Ctx(), r.Keys.Sale(p, r.Sale.ID)).Val(); got != want {
+			t.Errorf("partition %s: in Redis %d, want %d", p, got, want)
+		}
+	}
+}
