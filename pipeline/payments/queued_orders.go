@@ -57,7 +57,7 @@ func (q queuedOrders) look(ctx context.Context, p pipeline.Partition, at instant
 	passed, instant, err := lua.Passed(ctx, q.rdb, q.keys.Orders(p), q.keys.Trusted(p), at[p])
 	switch {
 	case errors.Is(err, lua.ErrUntrusted):
-		return false, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis' state is not verified")
+		return false, pipeline.Errorf(pipeline.KindUnavailable, "Redis' state is not verified")
 	case err != nil:
 		return false, pipeline.Wrap(pipeline.KindUnavailable, err, "Redis did not say what is queued")
 	}
