@@ -10,8 +10,8 @@ import (
 	"sluice/internal/config"
 )
 
-// findLimit is far more than a client needs to find a new primary, and less than a client's picture of a cluster lives by
-// the library's default.
+// findLimit is far more than a client needs to find a new primary, and less than a client's picture of a cluster lives
+// by the library's default.
 const findLimit = 30 * time.Second
 
 // TestAReplicaTakesOver: of a primary that is killed, with sentinels and in a cluster; and clients find it by the same

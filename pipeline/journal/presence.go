@@ -113,8 +113,8 @@ func (j *Journal) Run(ctx context.Context, store Store, able func() bool) {
 }
 
 // takeOver takes over the journals of processes that died beside this one, and makes the own directory where it could
-// not be made yet. A disk that failed is tried again where no order has done so: the metric must not say that it is down
-// until the next sale.
+// not be made yet. A disk that failed is tried again where no order has done so: the metric must not say that it is
+// down until the next sale.
 func (j *Journal) takeOver() error {
 	if err := j.lock(); err != nil {
 		return err

@@ -173,8 +173,8 @@ var steps = []string{
 }
 
 // TestAMoveOutlivesItsProcess: a process dies before or after each step of a move. What becomes of it then, by the
-// table of decision 44: another process finishes it, or one of the two partitions is rebuilt. Whatever the dead process still
-// sends after that changes nothing.
+// table of decision 44: another process finishes it, or one of the two partitions is rebuilt. Whatever the dead
+// process still sends after that changes nothing.
 func TestAMoveOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	for _, after := range []string{"finished", "rebuilt", "from lost", "to lost", "both lost"} {

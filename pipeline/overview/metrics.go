@@ -13,8 +13,9 @@ import (
 // watchEvery is how old the metrics may be.
 const watchEvery = 5 * time.Second
 
-// Metrics are what waits in the stores, as seen by a process that is no worker, so that they are there when every worker
-// is gone. Gauges without a label are vectors, too: what a store did not say is absent, and no number of before.
+// Metrics are what waits in the stores, as seen by a process that is no worker, so that they are there when every
+// worker is gone. Gauges without a label are vectors, too: what a store did not say is absent, and no number of
+// before.
 type Metrics struct {
 	Alive func(workers int) // takes the number of workers with a heartbeat; nil: it is not exported
 

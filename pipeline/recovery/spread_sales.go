@@ -7,9 +7,9 @@ import (
 	"sluice/pipeline"
 )
 
-// addMoved adds what partitions have of sales whose units have moved, also where their counters are behind nothing. Redis
-// counts a move before Postgres knows of it. So one that is not noted yet may hide that a later one was lost, and one
-// that took nothing adds nothing: only a rebuild makes moves and stock agree.
+// addMoved adds what partitions have of sales whose units have moved, also where their counters are behind nothing.
+// Redis counts a move before Postgres knows of it. So one that is not noted yet may hide that a later one was lost,
+// and one that took nothing adds nothing: only a rebuild makes moves and stock agree.
 func (r *round) addMoved(
 	ctx context.Context, partitions []pipeline.Partition, losses map[pipeline.Partition][]loss,
 ) error {

@@ -79,8 +79,8 @@ func TestAReductionTakesUnitsFromWhereTheyAre(t *testing.T) {
 	r.Balanced(r.Stored(sale.ID), 2)
 }
 
-// TestASaleThatWasLoadedInPart: the process that created it died on the way, and others have bought since. Where nothing
-// is stored of it, it was never loaded.
+// TestASaleThatWasLoadedInPart: the process that created it died on the way, and others have bought since. Where
+// nothing is stored of it, it was never loaded.
 func TestASaleThatWasLoadedInPart(t *testing.T) {
 	t.Parallel()
 	r := pipelinetest.New(t, pipelinetest.Options{Sale: pipeline.Sale{Total: 8, Spread: 4}})
